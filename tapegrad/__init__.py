@@ -23,6 +23,7 @@ from tapegrad.autograd import (
     set_grad_enabled,
 )
 from tapegrad.autograd.backward import install as _install
+from tapegrad.compilation import compile
 from tapegrad.core import base as _base
 from tapegrad.core import callers as _callers
 from tapegrad.core import compiled_methods as _compiled_methods
@@ -56,6 +57,7 @@ __all__ = [
     "autograd",
     "backward",
     "batch",
+    "compile",
     "diagnostics",
     "empty_like",
     "enable_grad",

@@ -21,6 +21,7 @@ from tapegrad.core.base import (
     extra,
     has_tangent,
     join,
+    like_of,
     needs_derivative,
     previous_cells,
     refresh_history,
@@ -159,7 +160,7 @@ class Tensor(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the axes."""
-        return self._v.shape
+        return like_of(self).shape
 
     @shape.setter
     def shape(self, shape: Any) -> NoReturn:
@@ -168,27 +169,27 @@ class Tensor(ArrayMethods):
     @property
     def dtype(self) -> np.dtype:
         """Type of the elements."""
-        return self._v.dtype
+        return like_of(self).dtype
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self._v.ndim
+        return like_of(self).ndim
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._v.size
+        return like_of(self).size
 
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
-        return self._v.nbytes
+        return like_of(self).nbytes
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return self._v.itemsize
+        return like_of(self).itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ HERE = Path(tg.__file__).parent
 LINES = 60  # of a function's body
 FLOORS = (  # lowest first; a module imports from its own package and from lower floors
     "errors", "config", "progress", "kernels", "tape", "ops", "engine", "core", "numpy_api", "tensor",
-    "creation", "array_api", "autograd", "native", "func", "scipy", "warmup", "batch", "interop", "bench",
-    "diagnostics", "__init__", "__main__",
+    "creation", "array_api", "autograd", "native", "func", "compilation", "scipy", "warmup", "batch",
+    "interop", "bench", "diagnostics", "__init__", "__main__",
 )  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(HERE.parent).with_suffix("").parts).removesuffix(".__init__"): path

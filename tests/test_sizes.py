@@ -32,6 +32,11 @@ NO_SIZE = {
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "progress.py": {"INTERVAL", "LONG"},  # seconds
+    # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
+    "compilation/function.py": {"MOST_PATHS", "MOST_EVENTS", "MOST_BYTES"},
+    "compilation/matching.py": {"LIVE", "QUICK", "NO_OP"},  # kinds; an op of five operands is computed first
+    "compilation/program.py": {"LIVE"},
+    "compilation/recorded.py": {"LIVE"},
     "core/saved_values.py": {"OUT"},
     "ops/special": {...},  # ranges of numbers, on both sides of which tests/ops/test_special.py looks
     "ops/series.py": {"OUT"},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
+from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi
@@ -143,6 +144,8 @@ def storage_of(x: Handle) -> Storage:
 
 def join(x: Handle, view: H, detached: bool = False) -> H:
     """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
+    if expected and id(view) in expected:
+        return view  # it is joined when it is recorded
     theirs = view._extra
     if theirs is None:
         theirs = view._extra = Extra()
@@ -213,6 +216,8 @@ _counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 def add_saved_bytes(out: Handle, kept: Any) -> None:
     """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
+    if expected and id(out) in expected:
+        return  # it has no record yet
     tape = strip_tangents(out)._tape
     if tape is not None:
         tape.weigh(nbytes_of(kept, set()))
@@ -249,6 +254,8 @@ def requires_grad(x: Any) -> bool:
     """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
     if not isinstance(x, Handle):
         return False
+    if expected and id(x) in expected:
+        return True
     if x._tape is DUAL:
         return has_tangent(x) or requires_grad(x)
     return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
@@ -256,7 +263,7 @@ def requires_grad(x: Any) -> bool:
 
 def has_tangent(x: Any) -> bool:
     """Whether an operand carries a tangent; one whose level was closed does not any more."""
-    if not isinstance(x, Handle):
+    if not isinstance(x, Handle) or (expected and id(x) in expected):
         return False
     if x._tape is STALE and OPEN:
         refresh_history(x)
@@ -285,11 +292,18 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
+def like_of(x: Handle) -> Any:
+    """Return what has the shape and the dtype of a Tensor: its value, if that is known."""
+    if expected and id(x) in expected:
+        return expected[id(x)].like(x)
+    return x._v
+
+
 def shape_of(x: Operand) -> tuple[int, ...]:
     """Return the shape of a Tensor or of what NumPy takes for an array."""
-    return x._v.shape if isinstance(x, Handle) else np.shape(x)
+    return like_of(x).shape if isinstance(x, Handle) else np.shape(x)
 
 
 def ndim_of(x: Operand) -> int:
     """Return the number of axes of a Tensor or of what NumPy takes for an array."""
-    return x._v.ndim if isinstance(x, Handle) else np.ndim(x)
+    return like_of(x).ndim if isinstance(x, Handle) else np.ndim(x)

@@ -204,7 +204,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.LEAF_OPCODE: LEAF, layout.LINK_OPCODE: LINK, layout.CURRENT_TAPE: tapes.current,
         layout.NEWEST_TAPE: tapes.newest,
         layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
-        layout.JOIN: join, layout.INTEGER: np.dtype(np.int64),
+        layout.JOIN: join, layout.INTEGER: np.dtype(np.int64), layout.ERROR_MODE: forward.error_mode,
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 

@@ -143,9 +143,14 @@ def _read(op: Primitive, operands: Sequence[Operand], q: int) -> bool:
 def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     mode = enabled()
-    if type(mode) is Mode and (mode.lines is not None or mode.profile is not None):
-        out: Tensor = watch(op, operands, _applied, op, operands, attrs)
-        return out
+    if type(mode) is Mode:
+        if mode.lines is not None or mode.profile is not None:
+            out: Tensor = watch(op, operands, _applied, op, operands, attrs)
+            return out
+        if mode.matcher is not None:
+            expected = mode.matcher.expect(op, operands, attrs)
+            if expected is not None:
+                return expected
     return _applied(op, operands, attrs)
 
 
@@ -244,7 +249,16 @@ def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attrib
 
 
 def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
-    """As `record`, in Python."""
+    """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
+    mode = enabled()
+    if type(mode) is Mode and mode.matcher is not None:
+        expected = mode.matcher.match(op, value, operands, attrs)
+        if expected is not None:
+            return expected
+    return _record_anew(op, value, operands, attrs)
+
+
+def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
     mode = enabled()
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
@@ -293,10 +307,24 @@ def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attri
             break
         except TapeClosed:
             continue
-    if type(mode) is Mode and mode.lines is not None:
+    if type(mode) is bool:
+        return wrap(value, tape, at)
+    return _wrapped(mode, op, value, operands, attrs, tape, at)
+
+
+def _wrapped(
+    mode: Mode, op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None,
+    tape: Tape, at: int,
+) -> Tensor:  # fmt: skip
+    """The Tensor of a record just made, of which a mode takes note."""
+    if mode.lines is not None:
         mode.lines.note(tape, at, op, value, operands)
-    out = wrap(value, tape, at)
-    return out if type(mode) is bool else with_metadata(out, operands)
+    matcher = mode.matcher
+    if matcher is None:
+        return with_metadata(wrap(value, tape, at), operands)
+    out = matcher.wrap(value, tape, at)
+    matcher.note(op, operands, attrs, out)
+    return with_metadata(out, operands)
 
 
 def _is_traced(mode: Mode | bool) -> bool:

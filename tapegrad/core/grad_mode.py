@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tapegrad.core.context_manager import Block
 
 if TYPE_CHECKING:
+    from tapegrad.core.expected import Matcher
     from tapegrad.core.saved_values import Packing
 
 __all__ = [
@@ -50,11 +51,13 @@ class Mode:
     note
         For compiled code: what is called with each result and its operands where nothing is recorded and
         nothing but `forward` asks for more; else None.
+    matcher
+        The program at work that operations are compared with, or None.
     """
 
     __slots__ = (
-        "forward", "inference", "lines", "note", "noting", "packing", "plain", "profile", "recording",
-        "timing",
+        "forward", "inference", "lines", "matcher", "note", "noting", "packing", "plain", "profile",
+        "recording", "timing",
     )  # fmt: skip
 
     def __init__(self, recording: bool) -> None:
@@ -63,6 +66,7 @@ class Mode:
         self.lines: Any = None
         self.profile: Any = None
         self.forward: Any = None
+        self.matcher: Matcher | None = None
         self.packing: Packing | None = None
         self.plain = False
         self.note: Callable[..., None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -108,8 +108,8 @@ class Call:
     """
 
     __slots__ = (
-        "_args", "_f", "_kwargs", "_places", "_several", "_structures", "_tensors", "_visible", "given",
-        "outside", "v", "what", "xs",
+        "_args", "_f", "_kwargs", "_leaves", "_places", "_several", "_structures", "_tensors", "_visible",
+        "given", "outside", "v", "what", "xs",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +131,7 @@ class Call:
                     f"tg.func.{what}(f)(x, v)"
                 )
         self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
+        self._visible = True
         self._places, self._several = where
         self._structures: list[Structure] = []
         self.given: list[Any] = []
@@ -154,6 +155,13 @@ class Call:
                 self.given.append(_differentiable(x, what, k))
 
     # ------------------------------------------------------------ arguments and results
+
+    @property
+    def signature(self) -> Any:
+        """How the arguments are built that are differentiated by; shapes, dtypes and layouts of leaves."""
+        values = [x._v if isinstance(x, Handle) else x for x in self.given]
+        kinds = [(x.shape, x.dtype, x.strides) if isinstance(x, np.ndarray) else type(x) for x in values]
+        return tuple(self._structures), tuple(kinds), tuple(isinstance(x, Handle) for x in self.given)
 
     def apply(self, leaves: Sequence[Operand], has_aux: bool) -> tuple[Any, Any]:
         """Call the function with these leaves in the arguments that are differentiated by: value and aux."""
@@ -254,10 +262,7 @@ class Call:
         Where an argument requires grad it is the open tape, so that the whole of a graph is on one.
         """
         mode = _enabled.get()
-        self._visible = bool(mode)
-        self.outside = self._visible and any(
-            has_history(x) for x in (*self.given, *self._args) if isinstance(x, Handle)
-        )
+        self.see_outside()
         if self.outside:
             return function(self, *more) if mode is True else within(RECORDED, function, self, *more)
         before, packing = set_aside(), in_force("packing")
@@ -270,16 +275,19 @@ class Call:
             if packing is not None:
                 packing.close()
 
+    def see_outside(self) -> None:
+        """See whether derivatives by arguments may be asked for outside."""
+        self._visible = bool(_enabled.get())
+        self.outside = self._visible and any(
+            has_history(x) for x in (*self.given, *self._args) if isinstance(x, Handle)
+        )
+
     def outputs(self, has_aux: bool, alone: bool = False) -> tuple[Any, Any]:
         """Call the function on Tensors that `xs` are the sources of; returns its value, and aux.
 
         `alone`: what is recorded stands on the tape of the arguments, else `Outgrown` is raised.
         """
-        sources = [_source(x, self.outside) for x in self.given]
-        handles = [record(RESHAPE, x._v, (x,), {"shape": x._v.shape}) for x in sources]
-        mine = set() if self.outside else {strip_tangents(x)._at for x in sources}  # cells of leaves
-        del sources
-        self.xs = [alias_of(x) for x in handles]
+        handles = list(self.sources())
         if alone:
             before, local.only = local.only, strip_tangents(self.xs[0])._tape
             try:
@@ -288,11 +296,28 @@ class Call:
                 local.only = before
         else:
             found, aux = self.apply(handles, has_aux)
-        if not self.outside and self._visible and handles:
-            begin: Any = strip_tangents(self.xs[0])._tape
-            leaves = [found] if isinstance(found, Handle) and not has_aux else flatten((found, aux))[0]
-            self.outside = _uses_others([x for x in leaves if isinstance(x, Handle)], begin.serial, mine)
+        self.look_outside(found if isinstance(found, Handle) and not has_aux else (found, aux))
         return found, aux
+
+    def sources(self) -> Iterator[Tensor]:
+        """Give a Tensor to call the function with for each leaf differentiated by; `xs` are aliases."""
+        self.xs, self._leaves = [], set()
+        for x in self.given:
+            source = _source(x, self.outside)
+            if not self.outside:
+                self._leaves.add(strip_tangents(source)._at)
+            handle = record(RESHAPE, source._v, (source,), {"shape": source._v.shape})
+            del source
+            self.xs.append(alias_of(handle))
+            yield handle
+
+    def look_outside(self, found: Any) -> None:
+        """See whether what the function returned depends on Tensors outside."""
+        if not self.outside and self._visible and self.xs:
+            begin: Any = strip_tangents(self.xs[0])._tape
+            leaves = [found] if isinstance(found, Handle) else flatten(found)[0]
+            tensors = [x for x in leaves if isinstance(x, Handle)]
+            self.outside = _uses_others(tensors, begin.serial, self._leaves)
 
     def primals(self) -> list[Tensor]:
         """Return what is differentiated by as Tensors, for forward mode: their history goes on."""

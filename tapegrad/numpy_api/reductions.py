@@ -16,12 +16,14 @@ from tapegrad.core.base import (
     Out,
     TensorOrArray,
     is_tensor,
+    like_of,
     requires_grad,
     shape_of,
     value_of,
 )
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
+from tapegrad.core.expected import expected
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
 from tapegrad.numpy_api.shapes import reshape
@@ -70,7 +72,7 @@ def _reduction(op: Primitive) -> Callable[..., Any]:
     ) -> TensorOrArray:
         x = a
         if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
-            ndim = x._v.ndim
+            ndim = (like_of(x) if expected else x._v).ndim
             if axis is None and ndim <= MASK_BITS:
                 return apply(op, (x,), WHOLE[ndim])
             if type(axis) is int and -ndim <= axis < ndim <= MASK_BITS and requires_grad(x):

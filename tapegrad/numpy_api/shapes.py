@@ -11,12 +11,14 @@ import numpy as np
 
 from tapegrad.core.base import (
     DType,
+    Handle,
     Operand,
     Out,
     Shape,
     TensorOrArray,
     is_tensor,
     join,
+    like_of,
     ndim_of,
     requires_grad,
     shape_of,
@@ -197,7 +199,7 @@ def _members(arrays: Any, what: str) -> list[TensorOrArray]:
 
 
 def _join(name: str, members: list[Any], axis: int) -> Tensor:
-    dtype = np.result_type(*(value_of(x) for x in members))
+    dtype = np.result_type(*(like_of(x) if isinstance(x, Handle) else x for x in members))
     if len(members) > MANY:
         parts = [_join(name, members[k : k + MANY], axis) for k in range(0, len(members), MANY)]
         return _join("concatenate", parts, axis)

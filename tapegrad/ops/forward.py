@@ -7,9 +7,11 @@ import ctypes
 import functools
 import platform
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
+from numpy._core import umath
 
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
@@ -17,6 +19,7 @@ from tapegrad.ops.primitive import Elementwise, OfFormula, Primitive, Vector
 from tapegrad.tape import pool
 
 ndarray = np.ndarray
+error_mode: ContextVar[Any] = umath._extobj_contextvar  # how NumPy handles errors of floating-point numbers
 FROM_FUNCTIONS = 1  # place of PyUFunc_FromFuncAndData in NumPy's table of ufunc functions
 _kept: list[Any] = []  # what ufuncs know by address
 
@@ -53,6 +56,31 @@ def error_test() -> tuple[int, int]:
     """The C library's ``fetestexcept``, and the flags of all errors that NumPy reports; zeros if unknown."""
     flags = FLAGS.get(platform.machine())
     return (_library("fetestexcept")[0], sum(flags)) if flags else (0, 0)
+
+
+def clear_errors() -> int:
+    """The C library's ``feclearexcept``; 0 if it is not known."""
+    return _library(RAISING[0])[0]
+
+
+@functools.lru_cache(maxsize=16)
+def reported(handling: Any) -> tuple[int, Any, bool]:
+    """What NumPy tells of where `error_mode` is this.
+
+    Flags of errors, a mode in which it raises these, and whether there are some that it raises or calls for.
+    """
+    before = error_mode.set(handling)
+    try:
+        told: dict[str, Any] = dict(np.geterr())
+        found, how = 0, {}
+        for kind, flag in zip(("invalid", "divide", "over", "under"), FLAGS[platform.machine()], strict=True):
+            how[kind] = "ignore" if told[kind] == "ignore" else "raise"
+            found |= flag * (told[kind] != "ignore")
+        np.seterr(**how)  # type: ignore[arg-type]
+        loud = any(told[kind] not in ("ignore", "warn") for kind in how)
+        return found, error_mode.get(), loud
+    finally:
+        error_mode.reset(before)
 
 
 def _can_raise() -> bool:

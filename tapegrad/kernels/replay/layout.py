@@ -192,8 +192,9 @@ API = (
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
     DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP, COMPUTE_DEFERRED, UNKNOWN,
-) = range(215)  # fmt: skip
-SHARED_WORDS = 216
+    MATCHING, ERROR_MODE,
+) = range(217)  # fmt: skip
+SHARED_WORDS = 218
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -246,3 +247,29 @@ LOOKING, BASE, OUTSIDE, DEPTH = 0, 1, 2, 32
 # serial, position; then the extents.
 EVENT, EVENT_END, EVENT_CLOCK, EVENT_CLOCK_KIND, EVENT_SHAPES = range(5)
 EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
+
+# A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
+# event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at
+# the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
+# Tensor or object that it has to be, where its number goes, as float64 or float32, or of the array that
+# takes its elements.
+NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, MATCHING_WORDS = range(4)
+EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_SIZE = 0, 1, 2, 6
+THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY = range(4)
+
+# What runs programs: their rows, functions of the C API and of the C library with what errors of
+# floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,
+# where a Tensor keeps what refers to it weakly, what runs the rows in reverse, and how many there are. A row:
+# what it does, the row behind its group, a function with its data, over how many elements, how many
+# operands; of these addresses, by how many bytes for each element they advance, and the strides of a ufunc's
+# loop: 0 for a number. Or the objects that a function of Python's is called with. What only a group knows
+# starts anew with each block: it does not advance.
+(
+    PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, RAISED,
+    EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, RUN_WORDS,
+) = range(15)  # fmt: skip
+ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
+ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT = range(6)
+ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 6, 14, 22, 30
+RUN_ROWS, RUN_ALL = range(2)
+BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON = range(4)  # a ufunc's inner loop, a kernel of a rule, a call, a stop

@@ -7,6 +7,7 @@ in Python.
 from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.matching import matched
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.unrecorded import noted, unrecorded
@@ -33,7 +34,12 @@ def methods(table: int) -> int:
 
 def operate(sheet: int, a: int, b: int) -> int:
     """A new reference to the result; 0 with an error set; UNHANDLED. `b` is 0 for an op with one operand."""
-    g, x, tape = i64(shared()), a, open_tape(a)
+    g, x = i64(shared()), a
+    if g.matching != 0:
+        out = matched(sheet, a, b)
+        if out != UNHANDLED:
+            return out
+    tape = open_tape(a)
     if tape == 0 and b != 0:
         tape = open_tape(b)
         if tape != 0 or obj(a).type != g.tensor_type:

@@ -1,4 +1,4 @@
-"""The ways in which values and derivatives of a problem are computed: tapegrad's two, and its peers.
+"""The ways in which values and derivatives of a problem are computed: tapegrad's three, and its peers.
 
 A tool gives two calls, for the value and for the derivative. Both take variables and data, NumPy's arrays,
 and give a tuple of NumPy's arrays: making leaves is part of them.
@@ -78,6 +78,24 @@ class Torch(Eager):
         self.array = torch.from_numpy
         self.leaf = partial(torch.tensor, requires_grad=True)
         self.grad = torch.autograd.grad
+
+
+class Compile(Eager):
+    """tapegrad, on plain NumPy code by `tapegrad.compile`: the gradient of a number."""
+
+    name = "compile"
+
+    def derivative(self, problem):
+        if problem.joined is not only:
+            return super().derivative(problem)
+        count = len(problem.inputs(*problem.sizes["tiny"], seed=0)[0])
+        compiled = tg.compile(self.function(problem), tuple(range(count)))
+
+        def call(variables, data):
+            variables, data = problem.spread(variables, data)
+            return arrays(compiled.grad(*variables, *data))
+
+        return call
 
 
 class Njit(Eager):
@@ -175,5 +193,5 @@ class Autograd:
         return call
 
 
-OURS = Eager, Njit
+OURS = Eager, Compile, Njit
 PEERS = {kind.name: kind for kind in (Torch, Jax, Autograd)}

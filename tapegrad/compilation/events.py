@@ -1,0 +1,126 @@
+"""What a function does to Tensors: its operations, in order, learned from a call that is recorded."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.core.base import Handle, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import is_view_of
+from tapegrad.core.storage import DUAL, STALE
+from tapegrad.ops import MEANING
+from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tensor import Tensor
+
+POWER = MEANING[np.power]
+PYTHON_S = (int, float, bool)  # numbers that have the dtype of what they are combined with
+NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
+
+
+class Unlearnable(Exception):
+    """A call does what no program is made of; the text says what."""
+
+
+class Source(NamedTuple):
+    """An operand: the `ARGUMENT` or `RESULT` of a number, or a value without history.
+
+    Of those a `LIVE` one may be another number or array at each call; a `FIXED` one, such as an exponent, is
+    not.
+    """
+
+    kind: int
+    value: Any
+
+
+ARGUMENT, RESULT, LIVE, FIXED = range(4)
+
+
+class Event(NamedTuple):
+    """An operation: op, operands, attributes, what it gave, and whether that is a view of the operand."""
+
+    op: Primitive
+    operands: tuple[Source, ...]
+    attrs: Attributes
+    value: Any
+    is_view: bool
+
+
+class Learner:
+    """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
+
+    Attributes
+    ----------
+    events
+        The operations so far.
+    reason
+        Why they make no program; empty if they do.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.reason = ""
+        self.known: dict[int, tuple[weakref.ref[Tensor], Source, Any, Any]] = {}  # with their histories
+
+    def add(self, x: Tensor, source: Source) -> None:
+        """Know a Tensor from now on."""
+        self.known[id(x)] = weakref.ref(x), source, x._tape, x._at
+
+    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
+        """Expect nothing."""
+
+    def part(self, x: Handle, index: Any) -> None:
+        """Expect nothing."""
+
+    def match(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> None:
+        """Expect nothing."""
+
+    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+        """Return the Tensor of a result."""
+        return wrap(value, tape, at)
+
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+        """Note an operation."""
+        if self.reason:
+            return
+        try:
+            sources = tuple(self._source(op, q, x) for q, x in enumerate(operands))
+        except Unlearnable as error:
+            self.reason = str(error)
+            return
+        view = len(operands) == 1 and is_view_of(out._v, value_of(operands[0]))
+        self.events.append(Event(op, sources, attrs or {}, out._v, view))
+        self.add(out, Source(RESULT, len(self.events) - 1))
+
+    def source_of(self, x: Handle) -> Source | None:
+        """What a Tensor is to the events, if it has the history that it was noted with."""
+        reference, source, tape, at = self.known.get(id(x), (None, None, None, None))
+        same = reference is not None and x._tape is tape and x._at == at and reference() is x
+        return source if same else None
+
+    def _source(self, op: Primitive, q: int, x: Any) -> Source:
+        if isinstance(x, Handle):
+            found = self.source_of(x)
+            if found is not None:
+                return found
+            if x._tape is DUAL or x._tape is STALE or requires_grad(x):
+                raise Unlearnable(
+                    f"operand {q} of {op.name} is a Tensor from outside that requires grad, or was written to"
+                )
+        value = value_of(x)
+        if op is POWER and q == 1 and isinstance(value, NUMBERS):
+            return Source(FIXED, value)
+        return Source(LIVE, value)
+
+    def like(self, x: Handle) -> Any:
+        """As `compute`."""
+        return self.compute(x)
+
+    def compute(self, x: Handle) -> Any:
+        """As of a `Matcher`; it has given no Tensors without a value."""
+        raise AttributeError("_v")
+
+    def leave(self) -> None:
+        """End nothing."""

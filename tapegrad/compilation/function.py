@@ -1,0 +1,426 @@
+"""`tapegrad.compile`: a function that runs at every call, while programs compute what its operations mean."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation.events import ARGUMENT, RESULT, Learner, Source
+from tapegrad.compilation.matching import Matcher, Path
+from tapegrad.compilation.program import Program
+from tapegrad.compilation.recorded import record_run
+from tapegrad.core import expected
+from tapegrad.core.base import Handle, has_tangent, value_of, wrap
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.storage import OPEN
+from tapegrad.func.calls import DOUBLE, Call, compiled, positions
+from tapegrad.func.transforms import pull_number
+from tapegrad.kernels import abi, machine
+from tapegrad.ops import forward
+from tapegrad.tape.tape import resume, set_aside
+from tapegrad.tensor import Tensor
+
+__all__ = ["Compiled", "compile"]
+
+MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
+MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
+MOST_EVENTS = 1 << 16  # operations of a program
+MOST_BYTES = 1 << 28  # of their results
+
+
+def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled:
+    """Return a function that runs as it is at every call, while programs compute what its operations mean.
+
+    Parameters
+    ----------
+    f : callable
+        A function of arrays, numbers, or nested dicts, lists, tuples, named tuples and dataclasses of them.
+        It is called with Tensors in the place of arrays and floats of `argnums`, which it may write to.
+    argnums : int or sequence of int, optional
+        The arguments, given by position, that it is differentiated by; others are passed on as they are.
+
+    Returns
+    -------
+    Compiled
+        A callable that gives the value, with methods ``value_and_grad`` and ``grad`` of the same arguments,
+        and ``explain``. What they give is built as by `tapegrad.func`: arrays for arrays, floats for
+        floats.
+
+    Notes
+    -----
+    Python runs at every call, so control flow, closures, globals, random numbers and effects
+    are what they are. But an operation only compares itself with the operation that came there at an
+    earlier call, on what: then nothing is computed or recorded. When the function returns, or looks at a
+    value (``if``, ``float``, a NumPy function that needs it), compiled code computes all that is due, in
+    blocks of elements that stay in the nearest cache, and at the end the gradient. Numbers and plain arrays
+    as operands are those of the call. Where an operation differs from what is known, all that came before
+    is recorded as if there were no program, and the call goes on so; it is learned as another way through
+    the function, of which there may be 8 for arguments of one kind (shapes, dtypes, layouts). The first
+    call of a kind is an ordinary one, the second is learned from.
+
+    Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices in
+    them perhaps in another order. Whatever has no place in a program (hooks, writes, ``no_grad``,
+    derivatives inside, Functions, operands from outside that require grad) ends it for that call: right,
+    and no quicker. The same is true under another mode, in forward mode, and with
+    ``TAPEGRAD_ABI=portable``.
+
+    The Tensors of a program live until its call ends: a weak reference does not see one die before.
+
+    A call with Tensors that require grad gives a Tensor; its history is one record, which can be
+    differentiated to any order.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg
+    >>> @tg.compile
+    ... def energy(x, scale):
+    ...     y = np.sin(x) * scale
+    ...     return np.sum(y * y) if y[0] > 0 else np.sum(y)
+    >>> x = np.array([0.5, 1.0])
+    >>> for scale in (1.0, 2.0, 3.0):
+    ...     value, gradient = energy.value_and_grad(x, scale)
+    >>> np.round(gradient, 6)
+    array([7.573239, 8.183677])
+    >>> print(energy.explain())
+    energy: 3 calls with float64 (2,)
+      way 1: 5 operations, result 4; 3 compared in compiled code
+    """
+    return Compiled(f, argnums)
+
+
+class Compiled:
+    """A function whose operations are computed by programs; made by `compile`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> cube = tg.compile(lambda x: x**3)
+    >>> [cube.grad(float(k)) for k in range(4)]
+    [0.0, 3.0, 12.0, 27.0]
+    """
+
+    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> None:
+        if compiled(f, "compile"):
+            raise TypeError(
+                "compile takes a plain function, found one that Numba compiles, which has a program already: "
+                "tg.func.value_and_grad(f)"
+            )
+        functools.update_wrapper(self, f)
+        self._f, self._where, self._argnums = f, positions("compile", argnums), argnums
+        self._kinds: dict[Any, Kind] = {}
+        self._latest: Kind | None = None  # of one leaf
+        self._simple = self._where == ((0,), False)
+        weakref.finalize(self, _forget, self._kinds)
+        if not hasattr(Tensor, "__getattr__"):  # from now on, as it makes all attributes a little slower
+            Tensor.__getattr__ = expected.read_slot  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"<compiled function {getattr(self._f, '__qualname__', self._f)}>"
+
+    def __reduce__(self) -> Any:
+        return Compiled, (self._f, self._argnums)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the value of the function."""
+        return self._run("compile", False, args, kwargs)[0]
+
+    def value_and_grad(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return the value of the function, one real number, and its gradient, as `tapegrad.func` does."""
+        return self._run("value_and_grad", True, args, kwargs)
+
+    def grad(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the gradient of the function, whose value is one real number."""
+        return self._run("grad", True, args, kwargs)[1]
+
+    def explain(self) -> str:
+        """Tell what is known of the function: its ways for each kind of arguments, or why there are none."""
+        name = getattr(self._f, "__name__", repr(self._f))
+        told = [kind.explain(name) for kind in self._kinds.values()]
+        return "\n".join(told) or f"{name}: no calls yet that a program could serve"
+
+    def _run(self, what: str, pull: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        kind = self._latest
+        quick = self._simple and len(args) == 1 and not kwargs and kind is not None
+        if quick and kind.takes(args[0]) and kind.is_ready():  # type: ignore[union-attr]
+            value, parts = _matched(
+                kind,  # type: ignore[arg-type]
+                args,
+                pull,
+                self._alone,
+                lambda: Call(what, self._f, self._where, args, kwargs),
+            )
+            return value, parts and parts[0]
+        call = Call(what, self._f, self._where, args, kwargs)
+        kind = self._kind(call)
+        if kind is not None:
+            kind.calls += 1
+        if kind is None or kind.calls == 1 or not kind.is_free():
+            value, parts = call.recorded(_finished, pull)
+        elif kind.matcher.paths:
+            value, parts = _matched(
+                kind, call.given, pull, lambda handles: call.apply(handles, False)[0], lambda: call
+            )
+        else:
+            value, parts = call.recorded(_learned, kind, pull, Learner() if kind.learns else None)
+        return value, parts and call.tree(parts)
+
+    def _alone(self, handles: list[Tensor]) -> Any:
+        return self._f(handles[0])
+
+    def _kind(self, call: Call) -> Kind | None:
+        """What is known of calls with such arguments; None where no program is to be used."""
+        if not _is_ordinary() or not abi.native() or 0 in forward.error_test() or not call.given:
+            return None
+        signature = call.signature
+        if signature is None or any(has_tangent(x) for x in call.given):
+            return None
+        kind = self._kinds.get(signature)
+        if kind is None:
+            machine.load()
+            kind = self._kinds[signature] = Kind(call.given)
+        if len(call.given) == 1 and not isinstance(call.given[0], Handle):
+            self._latest = kind
+        return kind
+
+
+def _forget(kinds: dict[Any, Kind]) -> None:
+    for kind in kinds.values():
+        kind.matcher.forget()
+
+
+class Kind:
+    """Calls with arguments of one kind: as many leaves, of the same shapes, dtypes and layouts.
+
+    Attributes
+    ----------
+    calls, attempts
+        How many there were, and how many were learned from.
+    reason
+        Why the latest one that was learned from has given no program.
+    lock
+        Held by the call at work.
+    """
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        self.matcher = Matcher(len(given))
+        self.calls = self.attempts = self.in_vain = 0
+        self.reason = ""
+        self.lock = threading.Lock()
+        self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
+        x = value_of(given[0])
+        self.type, self.strides = type(x), getattr(x, "strides", ())
+
+    def takes(self, x: Any) -> bool:
+        """Whether a leaf, the only one, is as those of these calls."""
+        if type(x) is not self.type:
+            return False
+        _, shape, dtype = self.leaves[0]
+        return type(x) is float or (x.shape == shape and x.dtype is dtype and x.strides == self.strides)
+
+    def is_free(self) -> bool:
+        """Whether no call is at work."""
+        return not self.lock.locked()
+
+    def is_ready(self) -> bool:
+        """Whether a call may follow a path."""
+        return bool(self.matcher.paths) and not self.lock.locked() and _is_ordinary()
+
+    @property
+    def learns(self) -> bool:
+        """Whether a call that follows no path is learned from."""
+        return self.attempts < MOST_PATHS
+
+    def learn(self, call: Call, learner: Learner, found: Any) -> None:
+        """Make a path of a call that has been recorded."""
+        self.attempts += 1
+        source = learner.source_of(found) if isinstance(found, Handle) else None
+        size = sum(event.value.nbytes for event in learner.events)
+        self.reason = learner.reason
+        if not self.reason and (source is None or source.kind != RESULT):
+            self.reason = (
+                f"it returned {type(found).__name__}, which is no result of an operation on its arguments"
+            )
+        if not self.reason and (len(learner.events) > MOST_EVENTS or size > MOST_BYTES):
+            self.reason = (
+                f"it has {len(learner.events)} operations and {size} bytes of results, too many to keep"
+            )
+        if self.reason:
+            return
+        try:
+            others = [path.program for path in self.matcher.paths]
+            program = Program(learner.events, [value_of(x) for x in call.given], others)
+            path = Path(program, source.value)  # type: ignore[union-attr]
+        except Exception as error:  # of an op that cannot be computed by itself
+            self.reason = f"{type(error).__name__}: {error}"
+            return
+        self.matcher.add(path)
+
+    def count(self, in_vain: bool) -> None:
+        """Count the latest calls that a program was in vain for, and give up when there are many in a row."""
+        self.in_vain = self.in_vain + 1 if in_vain else 0
+        if self.in_vain == MOST_IN_VAIN:
+            self.attempts = MOST_PATHS
+            self.matcher.paths.clear()
+            self.reason = (
+                self.reason or f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
+            )
+
+    def explain(self, name: str) -> str:
+        """Tell what is known of these calls."""
+        leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
+        told = [f"{name}: {self.calls} call{'s' * (self.calls != 1)} with {leaves}"]
+        for k, path in enumerate(self.matcher.paths, 1):
+            told.append(f"  way {k}: {path.explain()}")
+        if self.reason:
+            told.append(f"  not learned: {self.reason}")
+        return "\n".join(told)
+
+
+def _is_ordinary() -> bool:
+    """Whether operations are recorded as usual here, and NumPy raises no errors of numbers."""
+    return _enabled.get() is True and not OPEN and not forward.reported(forward.error_mode.get())[2]
+
+
+def _finished(call: Call, pull: bool) -> tuple[Any, Any]:
+    found, _ = call.outputs(False)
+    return _given(call, found, pull)
+
+
+def _given(call: Call, found: Any, pull: bool) -> tuple[Any, Any]:
+    """The value and derivatives by each leaf of the arguments, by a sweep."""
+    parts = call.gradients(pull_number(call, found)) if pull else None
+    return call.given_back(found, call.outside), parts
+
+
+def _learned(call: Call, kind: Kind, pull: bool, learner: Learner | None) -> tuple[Any, Any]:
+    if learner is None:
+        return _finished(call, pull)
+    handles = list(call.sources())
+    for k, x in enumerate(handles):
+        learner.add(x, Source(ARGUMENT, k))
+    mode = Mode(True)
+    mode.matcher = learner
+    before = _enabled.get()
+    try:
+        try:
+            _enabled.set(mode)
+            found, _ = call.apply(handles, False)
+        finally:
+            _enabled.set(before)
+    finally:
+        _enabled.set(before)  # an interrupt may have come as the other was about to be called
+    with kind.lock:
+        kind.learn(call, learner, found)
+    call.look_outside(found)
+    return _given(call, found, pull)
+
+
+def _matched(
+    kind: Kind,
+    given: Sequence[Any],
+    pull: bool,
+    run: Callable[[list[Tensor]], Any],
+    begin: Callable[[], Call],
+) -> tuple[Any, Any]:
+    """Call a function while a program computes; the value, and derivatives by each leaf of the arguments.
+
+    `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all.
+    """
+    if not kind.lock.acquire(blocking=False):
+        return begin().recorded(_finished, pull)
+    try:
+        return _Work(kind, given, pull, begin).result(run)
+    finally:
+        kind.lock.release()
+
+
+class _Work:
+    """A call at work."""
+
+    def __init__(self, kind: Kind, given: Sequence[Any], pull: bool, begin: Callable[[], Call]) -> None:
+        self.kind, self.given, self.pull, self.begin = kind, given, pull, begin
+        self.call: Call | None = None
+        self.aside: list[Any] = []  # the tape that was open, if it was set aside
+
+    def sources(self) -> Any:
+        """Tensors of the arguments, as the call is recorded after all."""
+        self.call = call = self.begin()
+        call.see_outside()
+        if not call.outside:
+            self.aside.append(set_aside())
+        lent = [self.kind.matcher.lent(k) for k in range(len(call.given))]
+        call.given = [x if array is None else wrap(array) for x, array in zip(call.given, lent, strict=True)]
+        return call.sources()
+
+    def result(self, run: Callable[[list[Tensor]], Any]) -> tuple[Any, Any]:
+        """What the call gives."""
+        matcher = self.kind.matcher
+        try:
+            matcher.start(self.given, self.sources, Learner() if self.kind.learns else None)
+            for buffer, x in zip(matcher.program.arguments, self.given, strict=True):
+                buffer[...] = value_of(x)
+            found = self._called(run)
+            if matcher.is_complete(found):
+                del found
+                pull = self.pull or (
+                    matcher.path.is_number and any(isinstance(x, Handle) for x in self.given)
+                )
+                if matcher.finish(pull):
+                    matcher.end()
+                    matcher.prefer()
+                    return self._computed(pull)
+                found = matcher.results[matcher.path.result]
+            matcher.leave()
+            call = self.call
+            assert call is not None
+            if matcher.learner is not None:
+                self.kind.learn(call, matcher.learner, found)
+            call.look_outside(found)
+            return _given(call, found, self.pull)
+        finally:
+            if matcher.left:
+                matcher.renew()
+            self.kind.count(matcher.let_go() or matcher.left)
+            if self.aside:
+                resume(self.aside[0])
+
+    def _called(self, run: Callable[[list[Tensor]], Any]) -> Any:
+        matcher = self.kind.matcher
+        try:
+            try:
+                _enabled.set(matcher.mode)
+                return run(matcher.arguments)
+            except BaseException:
+                matcher.leave()
+                raise
+            finally:
+                _enabled.set(True)
+        finally:
+            _enabled.set(True)  # an interrupt may have come as the other was about to be called
+
+    def _computed(self, pull: bool) -> tuple[Any, Any]:
+        """The value and the derivatives of a call that has followed a path to its end."""
+        path = self.kind.matcher.path
+        value, parts = _own(path.program.values[path.result]), None
+        if pull:
+            parts = []
+            for ct, x in zip(path.reverse.gradients, path.program.arguments, strict=True):
+                if ct is None:
+                    parts.append(_own(np.zeros_like(x)))
+                else:
+                    parts.append(_own(ct) if ct.ndim == x.ndim else np.full_like(x, ct))
+        if any(isinstance(x, Handle) for x in self.given):
+            return record_run(path.program, path.result, value, parts, self.given), parts
+        return value, parts
+
+
+def _own(buffer: np.ndarray) -> Any:
+    """A value as the caller is to have it."""
+    if buffer.ndim:
+        return buffer.copy()
+    return buffer.item() if buffer.dtype is DOUBLE else buffer[()]

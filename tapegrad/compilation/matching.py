@@ -1,0 +1,539 @@
+"""A program at work: a function runs, and its operations are compared with what the program expects."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, RESULT, Learner, Source
+from tapegrad.compilation.program import Program, alike, number_of, view_of
+from tapegrad.compilation.recorded import operand_value
+from tapegrad.compilation.reverse import Reverse
+from tapegrad.core import base, compiled_methods
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.dispatch import apply, record
+from tapegrad.core.expected import expected
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
+from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
+from tapegrad.tensor import Tensor
+
+EVENT_BYTES = 8 * layout.EVENT_SIZE
+WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
+PRODUCTS = MEANING[np.matmul], REGISTRY["einsum"]
+PARTS = REGISTRY["getitem"], REGISTRY["element"]
+QUICK = 4  # operands of an op that is compared before it is computed
+NO_OP = 1  # no address of one: compiled code leaves the event to Python
+KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+
+
+class Path:
+    """A way through a function: its program, the number of the result, and words of its events.
+
+    Attributes
+    ----------
+    words
+        What compiled code compares with (`kernels.replay.layout`); the last event is none.
+    reverse
+        What computes gradients of a result that is one real number.
+    """
+
+    def __init__(self, program: Program, result: int) -> None:
+        self.program, self.result = program, result
+        n = len(program.events)
+        self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
+        self.begin: Address = abi.address(self.words)
+        self.end: Address = self.begin + n * EVENT_BYTES
+        value = program.values[result]
+        self.is_number = value.size == 1 and value.dtype.kind == "f"
+        self._reverse = Reverse(program, result) if self.is_number else None
+        state = program.rows.state
+        state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = self.begin, n
+        state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
+
+    @property
+    def reverse(self) -> Reverse:
+        """Rows for the gradient of the result."""
+        assert self._reverse is not None
+        return self._reverse
+
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """Run the rows from `begin` on and, if `pull`, those in reverse.
+
+        False where somebody has kept a Tensor that stands for a result, and a FloatingPointError where an
+        error was met that NumPy is to tell of; then nothing was run in reverse.
+        """
+        rows, n = self.program.rows, len(self.program.events)
+        state, reverse = rows.state, self.reverse.rows if pull else None
+        state[layout.REVERSE_AT] = 0 if reverse is None else reverse.at
+        state[layout.REVERSE_COUNT] = m = 0 if reverse is None else len(reverse)
+        while True:
+            came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
+            if came < n:
+                begin = rows.step(came)
+                continue
+            raised, state[layout.RAISED] = state[layout.RAISED], 0
+            if not raised:
+                break
+            if raised & told:
+                raise FloatingPointError
+            begin = n
+        if state[layout.HELD]:
+            return False
+        if came < n + m:
+            reverse.run(reverse.step(came - n), m)  # type: ignore[union-attr]
+        return True
+
+    def explain(self) -> str:
+        """Tell how the program computes."""
+        ops, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
+        count = int(np.sum(rows > NO_OP))
+        return f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
+
+    def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Write the words, for Tensors that stand for arguments and results."""
+        for k, event in enumerate(self.program.events):
+            row, usable = (
+                self.words[k],
+                len(event.operands) <= 2 and not event.attrs and self.program.exact[k],
+            )
+            row[layout.EVENT_HANDLE] = id(results[k])
+            for q, source in enumerate(event.operands[:2]):
+                kind, at = layout.THIS_OBJECT, 0
+                if source.kind == LIVE:
+                    kind, at = _live(self.program.live[k][q])
+                elif source.kind == FIXED:
+                    at = id(source.value)
+                else:
+                    at = id((arguments if source.kind == ARGUMENT else results)[source.value])
+                place = layout.EVENT_OPERANDS + 2 * q
+                row[place], row[place + 1] = kind, at
+                usable = usable and at != 0
+            row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+
+
+def _live(buffer: np.ndarray) -> tuple[int, int]:
+    """What takes a number or an array at each call; nothing where Python is to do it."""
+    if buffer.ndim:
+        return layout.AN_ARRAY, id(buffer)
+    kind = KINDS.get(buffer.dtype.char)
+    return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
+
+
+def _is_constant(x: Handle) -> bool:
+    """Whether a Tensor is to what is recorded what its value is."""
+    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
+        return False
+    state = x._extra
+    return state is None or not (state.volatile or state.inference)
+
+
+class Matcher:
+    """What calls of one signature expect, and the call at work; see `core.expected.Matcher`.
+
+    Attributes
+    ----------
+    paths
+        The ways through the function that are known, the latest first.
+    arguments, results
+        Tensors without values that stand for leaves of the arguments and for results of events.
+    learner
+        What sees the operations once the call has left the paths, if it is learned from.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.paths: list[Path] = []
+        self.arguments = [self._stand_in() for _ in range(count)]
+        self.results: list[Tensor] = []
+        self.left = False
+        self.learner: Learner | None = None
+        self.mode = Mode(True)
+        self.mode.plain, self.mode.matcher = True, self
+        self.recording = Mode(True)  # that of a call that has left
+        self.recording.matcher = self
+        state = np.zeros(layout.MATCHING_WORDS, np.int64)
+        self.state = state.data
+        self.state[layout.MATCHING_MODE] = id(self.mode)
+        self.at: Address = abi.address(state)
+        self._handling: Any = None  # of errors of floating-point numbers
+        self._given: Sequence[Any] = ()
+        self._begin: Callable[[], Iterator[Tensor]] | None = None
+        self._sources: dict[int, Source] = {}
+        self._known = 0  # of the events recorded again
+        self._stale = True
+
+    def _stand_in(self) -> Tensor:
+        x = Tensor()
+        expected[id(x)] = self
+        return x
+
+    def prefer(self) -> None:
+        """Try the path at hand first at the next call."""
+        if self.paths[0] is not self.path:
+            self.paths.remove(self.path)
+            self.paths.insert(0, self.path)
+
+    def add(self, path: Path) -> None:
+        """Take in a path just learned."""
+        self.paths.insert(0, path)
+        self._stale = True
+
+    def forget(self) -> None:
+        """Expect nothing at any time."""
+        for x in (*self.arguments, *self.results):
+            expected.pop(id(x), None)
+        self.paths.clear()
+
+    # ------------------------------------------------------------ expecting
+
+    def start(
+        self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learner: Learner | None
+    ) -> None:
+        """Expect the first event of the latest path, of these arguments.
+
+        `sources` gives Tensors of them where the call leaves the paths.
+        """
+        self._given, self._begin, self.learner, self.left = given, sources, learner, False
+        self._known, self._computed, self._warned = -1, 0, False
+        self._filled: list[Handle] = []
+        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
+        self._recorded: list[Tensor] = []
+        self._pending: Tensor | None = None
+        if self._stale:
+            self._describe()
+        self._follow(self.paths[0], 0)
+        handling = forward.error_mode.get()
+        if handling is not self._handling:
+            self._handling = handling
+            self._told, self._raising, _ = forward.reported(handling)
+            self.state[layout.MATCHING_ERRORS] = id(handling)
+        compiled_methods.words[layout.MATCHING] = self.at
+
+    def _describe(self) -> None:
+        count = max(len(path.program.events) for path in self.paths)
+        self.results += [self._stand_in() for _ in range(count - len(self.results))]
+        for path in self.paths:
+            path.describe(self.arguments, self.results)
+        self._sources = {id(x): Source(ARGUMENT, k) for k, x in enumerate(self.arguments)}
+        self._sources |= {id(x): Source(RESULT, k) for k, x in enumerate(self.results)}
+        self._stale = False
+
+    def _follow(self, path: Path, k: int) -> None:
+        self.path, self.program = path, path.program
+        self.state[layout.NEXT_EVENT] = path.begin + EVENT_BYTES * k
+
+    @property
+    def position(self) -> int:
+        """How many events have come."""
+        return (self.state[layout.NEXT_EVENT] - self.path.begin) // EVENT_BYTES
+
+    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
+        """Return the Tensor of a result that comes next, if the program computes it as Python would."""
+        if self.left or _enabled.get() is not self.mode or op is POWER:
+            return None
+        if forward.error_mode.get() is not self._handling:
+            return None
+        k = self.position
+        if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
+            return None
+        if not isinstance(op, WITHOUT_ERRORS) and op not in PRODUCTS:
+            return None  # it may raise an error, which belongs where it is applied
+        if not any(expected.get(id(x)) is self for x in operands):
+            return None
+        if not self._expects(self.path, k, op, None, operands, attrs or {}):
+            return None
+        self.state[layout.NEXT_EVENT] += EVENT_BYTES
+        return self.results[k]
+
+    def part(self, x: Handle, index: Any) -> Tensor | None:
+        """Return the Tensor of a part by a basic index, if it is what comes next."""
+        k = self.position
+        if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
+            return None
+        event = self.program.events[k]
+        if event.op not in PARTS or not self.program.views[k] or not alike(event.attrs["index"], index):
+            return None
+        if not self._takes(self.path, k, 0, x, True):
+            return None
+        self.state[layout.NEXT_EVENT] += EVENT_BYTES
+        return self.results[k]
+
+    def match(
+        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+    ) -> Tensor | None:
+        """Return the Tensor of a result that Python has computed, if it is what comes next."""
+        if self.left or not any(expected.get(id(x)) is self for x in operands):
+            return None
+        k = self.position
+        found = None
+        if _enabled.get() is self.mode:
+            found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
+                k, op, value, operands, attrs or {}
+            )
+        if not found or not self.compute_to(k):
+            self.leave()
+            return None
+        if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
+            if not self.program.views[k]:
+                self.program.values[k][...] = value
+            self._computed = k + 1
+        self.state[layout.NEXT_EVENT] += EVENT_BYTES
+        return self.results[k]
+
+    def _expects(
+        self, path: Path, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes
+    ) -> bool:
+        if k >= len(path.program.events):
+            return False
+        event, buffer = path.program.events[k], path.program.values[k]
+        return (
+            event.op is op
+            and len(operands) == len(event.operands)
+            and (value is None or (value.shape == buffer.shape and value.dtype == buffer.dtype))
+            and alike(event.attrs, attrs)
+            and all(self._takes(path, k, q, x, value is None) for q, x in enumerate(operands))
+        )
+
+    def _takes(self, path: Path, k: int, q: int, x: Any, to_compute: bool) -> bool:
+        source = path.program.events[k].operands[q]
+        if source.kind < LIVE:
+            return x is (self.arguments if source.kind == ARGUMENT else self.results)[source.value]
+        if isinstance(x, Handle) and not _is_constant(x):
+            return False
+        value = value_of(x)
+        if source.kind == FIXED:
+            return type(value) is type(source.value) and bool(value == source.value)
+        buffer, weak = path.program.live[k][q], type(value) in PYTHON_S
+        if np.shape(value) != buffer.shape:
+            return False
+        if weak and type(source.value) not in PYTHON_S and buffer.dtype.char != "d":
+            return False
+        if not weak and np.asarray(value).dtype != buffer.dtype:
+            return False
+        if to_compute and buffer.ndim and value.strides != buffer.strides:
+            return False  # sums in another order
+        buffer[...] = value
+        return True
+
+    def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:
+        """Go on with another path that begins as this one does, if there is one that expects this event."""
+        for path in self.paths:
+            if path is self.path or not self._has_begun(path, k):
+                continue
+            if self._expects(path, k, op, value, operands, attrs):
+                self._follow(path, k)
+                return True
+        return False
+
+    def _has_begun(self, path: Path, k: int) -> bool:
+        """Whether the first k events of another path are those of this one, in the same buffers."""
+        values = path.program.values
+        return len(values) >= k and (k == 0 or values[k - 1] is self.program.values[k - 1])
+
+    # ------------------------------------------------------------ computing
+
+    def compute_to(self, k: int) -> bool:
+        """Compute the values of the events before k; False where an error of numbers made the call leave."""
+        if self._computed < k and not self.left:
+            self._run(k)
+            if self._warned:
+                self.leave()
+        return not self.left
+
+    def _run(self, k: int) -> None:
+        rows = self.program.rows
+        before = forward.error_mode.set(self._raising) if rows.calls else None
+        try:
+            rows.run(self._computed, k)
+            self._computed = k
+        except FloatingPointError:
+            self._warned = True
+        finally:
+            if before is not None:
+                forward.error_mode.reset(before)
+        raised, rows.state[layout.RAISED] = rows.state[layout.RAISED], 0
+        self._warned = self._warned or bool(raised & self._told)
+
+    def like(self, x: Handle) -> Any:
+        """Return the buffer of a Tensor's value."""
+        if self.left:
+            return self.compute(x)
+        return self.program.buffer(self._sources[id(x)])
+
+    def compute(self, x: Handle) -> Any:
+        """Fill in and return the value of a Tensor."""
+        source = self._sources[id(x)]
+        if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
+            self.leave()
+            return object.__getattribute__(x, "_v")
+        given = self._given[source.value] if source.kind == ARGUMENT else None
+        if isinstance(given, Handle):
+            x._v = given._v
+        else:
+            self._lend(source)
+            x._v = number_of(self.program.buffer(source))
+        self._filled.append(x)
+        return x._v
+
+    def _lend(self, source: Source) -> None:
+        """Note how often an array, or the one that it is a view of, is known before somebody sees it."""
+        for entry in ([self.program.buffer(source), 0], [self.program.buffer(source).base, 0]):
+            if isinstance(entry[0], np.ndarray) and entry[0].ndim and id(entry[0]) not in self._lent:
+                entry[1] = sys.getrefcount(entry[0])
+                self._lent[id(entry[0])] = entry
+
+    # ------------------------------------------------------------ leaving
+
+    def leave(self) -> None:
+        """Record the events so far: the Tensors given out for them get values and histories.
+
+        What was cut off by an interrupt goes on at the next call.
+        """
+        if not self.left:
+            self._known = self.position
+            self.end()
+            self.left = self._stale = True
+            if self._computed < self._known and not self._warned:
+                self._run(self._known)
+        elif len(self._recorded) >= self._known:
+            return
+        before, handling = _enabled.get(), forward.error_mode.set(self._handling)
+        try:
+            _enabled.set(self.recording)
+            self._record()
+        finally:
+            _enabled.set(before)
+            forward.error_mode.reset(handling)
+        if before is self.mode:
+            _enabled.set(True if self.learner is None else self.recording)
+
+    def _record(self) -> None:
+        learner, self.learner = self.learner, None
+        if not self._recorded:
+            assert self._begin is not None
+            handles = self._begin()
+            for k, x in enumerate(self.arguments):
+                self._pending = x
+                next(handles)
+                if learner is not None:
+                    learner.add(x, Source(ARGUMENT, k))
+        self.learner = learner
+        for j in range(len(self._recorded), self._known):
+            event = self.program.events[j]
+            operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
+            self._pending = self.results[j]
+            if self._warned:  # NumPy is to tell of an error of numbers, where it was
+                apply(event.op, operands, event.attrs)
+            else:
+                self._record_value(j, operands)
+            self._recorded.append(self.results[j])
+
+    def _record_value(self, j: int, operands: list[Any]) -> None:
+        """Record an event with the value that there is."""
+        event, value = self.program.events[j], number_of(self.program.values[j])
+        if self.program.views[j] and type(value) is np.ndarray:
+            value = view_of(event.op, event.attrs, operands[0]._v)
+        elif type(value) is np.ndarray and id(value) not in self._lent:
+            value = value.copy(order="K")
+        out = record(event.op, value, operands, event.attrs)
+        if self.program.views[j] and type(value) is np.ndarray:
+            base.join(operands[0], out)
+
+    def _real(self, j: int, q: int, source: Source) -> Any:
+        if source.kind == ARGUMENT:
+            return self.arguments[source.value]
+        if source.kind == RESULT:
+            return self._recorded[source.value]
+        return operand_value(source, self.program.live[j][q])
+
+    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+        """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
+        x, self._pending = self._pending, None
+        if x is None:
+            return base.wrap(value, tape, at)
+        x._v, x._tape, x._at, x._extra = value, tape, at, None
+        expected.pop(id(x), None)
+        return x
+
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+        """Let the learner know of a result just recorded."""
+        if self.learner is not None:
+            self.learner.note(op, operands, attrs, out)
+
+    def end(self) -> None:
+        """Expect nothing more of this call."""
+        self.state[layout.NEXT_EVENT] = self.path.end
+        if compiled_methods.words[layout.MATCHING] == self.at:
+            compiled_methods.words[layout.MATCHING] = 0
+
+    def is_complete(self, found: Any) -> bool:
+        """Whether a call that has returned this has followed a path to its end."""
+        if self.left:
+            return False
+        if self.state[layout.NEXT_EVENT] == self.path.end and found is self.results[self.path.result]:
+            return True
+        k = self.position
+        for path in self.paths:  # one that ends here
+            if (
+                len(path.program.events) == k
+                and found is self.results[path.result]
+                and self._has_begun(path, k)
+            ):
+                self._follow(path, k)
+                return True
+        return False
+
+    def finish(self, pull: bool) -> bool:
+        """Compute what a call asks for that has followed its path; False where it is to be recorded."""
+        while self._filled:
+            del self._filled.pop()._v
+        if pull and not self.path.is_number:
+            return False
+        for k in range(len(self.arguments)):
+            x = self.arguments[k]
+            if sys.getrefcount(x) > 3 or weakref.getweakrefcount(x):  # in the list, here, and as asked for
+                return False
+        rows = self.path.program.rows
+        before = (
+            forward.error_mode.set(self._raising)
+            if rows.calls or (pull and self.path.reverse.rows.calls)
+            else None
+        )
+        try:
+            found = self.path.compute(self._computed, pull, self._told)
+            self._computed = len(self.program.events)
+        except FloatingPointError:
+            found, self._warned = False, True
+        finally:
+            if before is not None:
+                forward.error_mode.reset(before)
+        return found
+
+    def lent(self, k: int) -> np.ndarray | None:
+        """Return the array of an argument, if somebody has seen it."""
+        return self.program.arguments[k] if id(self.program.arguments[k]) in self._lent else None
+
+    def let_go(self) -> bool:
+        """Give the paths other arrays, if somebody may have kept one that another call would write to."""
+        self._given, self._begin, self.learner = (), None, None
+        lent, self._lent = self._lent, {}
+        kept = any(sys.getrefcount(lent[k][0]) > lent[k][1] for k in lent)
+        if kept:
+            before, self.paths, self._stale = self.paths, [], True
+            for path in before:
+                others = [other.program for other in self.paths]
+                self.paths.append(Path(path.program.renewed(others), path.result))
+        return kept
+
+    def renew(self) -> None:
+        """Let the Tensors go that now have histories, and have others in their places."""
+        self._recorded, self._stale = [], True
+        self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
+        self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]

@@ -1,0 +1,254 @@
+"""A program: buffers for all that a call computes, and rows that compute it, forward and in reverse."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, Event, Source
+from tapegrad.compilation.rows import Rows
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops.lapack import Kept
+from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape.tape import LARGE
+
+ELEMENT, CONCATENATE = REGISTRY["element"], REGISTRY["concatenate"]
+REDUCING = {
+    MEANING[function]: ufunc.reduce
+    for function, ufunc in (
+        (np.sum, np.add),
+        (np.prod, np.multiply),
+        (np.max, np.maximum),
+        (np.min, np.minimum),
+    )
+}
+FLOATS = "df"
+
+
+def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
+    """Of some programs the one that begins as these events do for longest, and for how long."""
+    found: tuple[Program | None, int] = (others[0] if others else None), 0
+    for other in others:
+        k = 0
+        for x, y in zip(events, other.events, strict=False):
+            if not is_same(x, y):
+                break
+            k += 1
+        if k > found[1]:
+            found = other, k
+    return found
+
+
+def is_same(x: Event, y: Event) -> bool:
+    """Whether two events are the same, but for the numbers and arrays that a call brings."""
+    if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
+        return False
+    if x.is_view != y.is_view or np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
+        return False
+    if np.ndim(x.value) and x.value.strides != y.value.strides:
+        return False
+    return all(_is_same_source(mine, theirs) for mine, theirs in zip(x.operands, y.operands, strict=True))
+
+
+def _is_same_source(mine: Source, theirs: Source) -> bool:
+    if mine.kind != theirs.kind:
+        return False
+    if mine.kind == FIXED:
+        return type(mine.value) is type(theirs.value) and bool(mine.value == theirs.value)
+    if mine.kind != LIVE:
+        return bool(mine.value == theirs.value)
+    x, y = np.asarray(mine.value), np.asarray(theirs.value)
+    weak = type(mine.value) in PYTHON_S, type(theirs.value) in PYTHON_S
+    return (
+        weak[0] == weak[1]
+        and x.shape == y.shape
+        and (weak[0] or x.dtype == y.dtype)
+        and x.strides == y.strides
+    )
+
+
+def alike(known: Any, found: Any) -> bool:
+    """Whether attributes are the same; factors of a matrix are not."""
+    if known is found:
+        return True
+    if type(known) is not type(found) or isinstance(known, Kept):
+        return False
+    if isinstance(known, dict):
+        return known.keys() == found.keys() and all(alike(x, found[name]) for name, x in known.items())
+    if isinstance(known, (tuple, list)):
+        return len(known) == len(found) and all(map(alike, known, found))
+    if isinstance(known, slice):
+        return alike((known.start, known.stop, known.step), (found.start, found.stop, found.step))
+    if isinstance(known, np.ndarray):
+        return known.dtype == found.dtype and np.array_equal(known, found)
+    return bool(known == found)
+
+
+def is_view(value: Any, of: np.ndarray) -> bool:
+    """Whether an array is a view of another one's elements, each seen once."""
+    if not isinstance(value, np.ndarray) or value.dtype != of.dtype or value.size == 0:
+        return False
+    repeated = any(n > 1 and s == 0 for n, s in zip(value.shape, value.strides, strict=True))
+    return not repeated and np.may_share_memory(value, of)
+
+
+def view_of(op: Primitive, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
+    """Return what an op of one operand sees of it, where it is a view; an element is one without axes."""
+    if op is ELEMENT:
+        index = attrs["index"]
+        return x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    if isinstance(op, Elementwise) or x.ndim == 0:
+        return None
+    found = op.forward(x, **attrs)
+    return found if is_view(found, x) else None
+
+
+def number_of(x: np.ndarray) -> Any:
+    """Return what a buffer holds as values are: a NumPy scalar for a number."""
+    return x if x.ndim else x[()]
+
+
+class Program:
+    """What a call computes.
+
+    Attributes
+    ----------
+    events
+        Its operations.
+    arguments
+        A buffer for each leaf of the arguments.
+    values
+        A buffer for the result of each event; that of a view is the view.
+    live
+        For each event, buffers of its operands: those of numbers and arrays take what a call brings.
+    exact
+        Of which events the rows give the bits of recording; of others Python computes the value.
+    shared
+        How many events at the beginning have their buffers in common with another program.
+    rows
+        What computes the values, a row for each event; then, of `gradient`, cotangents.
+    """
+
+    def __init__(
+        self, events: Sequence[Event], arguments: Sequence[Any], others: Sequence[Program] = (),
+        exact: list[bool] | None = None,
+    ) -> None:  # fmt: skip
+        before, self.shared = _longest_beginning(events, others)
+        self.arguments: list[np.ndarray] = [np.array(x) for x in arguments]
+        if before is not None:
+            self.arguments = before.arguments
+        for buffer, x in zip(self.arguments, arguments, strict=True):
+            buffer[...] = x
+        self.values: list[np.ndarray] = []
+        self.live: list[list[Any]] = []
+        self.views: list[bool] = []
+        self.rows = Rows()
+        for k, event in enumerate(events):
+            if before is not None and k < self.shared:
+                self._share(before, k, event)
+                continue
+            operands = [self._operand(source, event) for source in event.operands]
+            self.live.append(operands)
+            seen = event.is_view or event.op is ELEMENT
+            view = view_of(event.op, event.attrs, operands[0]) if seen else None
+            self.views.append(view is not None)
+            if view is None:
+                view = np.empty_like(np.asarray(event.value), subok=False)
+                view[...] = event.value
+            self.values.append(view)
+            self._compute(event, operands, view, self.views[-1])
+        self.rows.seal()
+        self.exact = self._verified(events) if exact is None else exact
+        self.events = [self._own(event, k) for k, event in enumerate(events)]
+
+    def _verified(self, events: Sequence[Event]) -> list[bool]:
+        """Of which events the rows give the bits that recording gave for the same operands."""
+        known = [np.array(event.value) for event in events]
+        with np.errstate(all="ignore"):
+            self.rows.run(0, len(events))
+        self.rows.state[layout.RAISED] = 0
+        return [x.tobytes() == y.tobytes() for x, y in zip(self.values, known, strict=True)]
+
+    def _own(self, event: Event, k: int) -> Event:
+        """An event that keeps no arrays but those of the program."""
+        operands = tuple(
+            Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
+            for source, x in zip(event.operands, self.live[k], strict=True)
+        )
+        return event._replace(operands=operands, value=self.values[k])
+
+    def _share(self, before: Program, k: int, event: Event) -> None:
+        """Take an event's buffers from another program that begins as this one does."""
+        for source, to in zip(event.operands, before.live[k], strict=True):
+            if source.kind == LIVE:
+                to[...] = source.value
+        self.live.append(before.live[k])
+        self.views.append(before.views[k])
+        self.values.append(before.values[k])
+        self._compute(event, self.live[k], self.values[k], self.views[k])
+
+    def renewed(self, others: Sequence[Program]) -> Program:
+        """Return the same program with other buffers, or those of the others."""
+        return Program(self.events, self.arguments, others, self.exact)
+
+    def buffer(self, source: Source) -> Any:
+        """Return where the value of an argument or a result is."""
+        return (self.arguments if source.kind == ARGUMENT else self.values)[source.value]
+
+    def _operand(self, source: Source, event: Event) -> Any:
+        if source.kind < LIVE:
+            return self.buffer(source)
+        if source.kind == FIXED:
+            return source.value
+        value = source.value
+        weak = type(value) in PYTHON_S
+        dtype = np.asarray(event.value).dtype if weak else None
+        return np.array(value, dtype)
+
+    def _compute(self, event: Event, operands: list[Any], out: np.ndarray, view: bool) -> None:
+        if view:
+            self.rows.nothing()
+            return
+        op = event.op
+        function = None if event.attrs else ufunc_for(op, operands)
+        reduced = REDUCING.get(op)
+        if reduced is not None and out.flags.c_contiguous and operands[0].size:
+            axis, keepdims = event.attrs["axis"], event.attrs["keepdims"]
+            self.rows.call(reduced, [operands[0], axis, None, out, keepdims])
+        elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
+            self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
+        elif function is None:
+            self.rows.python(lambda: _by_forward(event, operands, out))
+        elif not self.rows.loop(function, operands, out):
+            self.rows.call(function, [*operands, out])
+
+
+def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
+    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
+    function, x = event.op.forward, given[0]
+    if event.op is POWER:  # as compiled recording does
+        function = _vector_form(POWER, x) or operator.pow
+    out[...] = function(*given, **event.attrs)
+
+
+def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
+    """The form of an op that recording takes for an operand of this size, if that is not NumPy's."""
+    if type(x) is np.ndarray and x.nbytes > LARGE and forward.has_vector_form(op, x.dtype.char):
+        form: np.ufunc = forward.vector_form(op, x.dtype.char)
+        return form
+    return None
+
+
+def ufunc_for(op: Primitive, operands: Sequence[Any]) -> np.ufunc | None:
+    """Return the ufunc that recording takes for an op of these operands; None without one."""
+    if op is MEANING[np.matmul]:
+        return np.matmul
+    if not isinstance(op, Elementwise) or op is POWER or op.arity > 2:
+        return None
+    if not all(isinstance(x, np.ndarray) and x.dtype.char in FLOATS for x in operands):
+        return None
+    return _vector_form(op, operands[0]) or forward.ufunc_of(op)

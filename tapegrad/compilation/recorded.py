@@ -1,0 +1,82 @@
+"""A call that a program has computed, as one record of an outer graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.autograd import Function, grad
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Source
+from tapegrad.compilation.program import Program
+from tapegrad.core.base import requires_grad, wrap
+from tapegrad.core.dispatch import apply
+from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.tensor import Tensor, tensor
+
+
+def operand_value(source: Source, buffer: Any) -> Any:
+    """Return a number or an array that a call has brought, as the function gave it."""
+    if source.kind == FIXED:
+        return source.value
+    if type(source.value) in PYTHON_S:
+        return buffer[()].item()
+    return buffer.copy() if buffer.ndim else buffer[()]
+
+
+class Run:
+    """What a call has computed: the operations, with the numbers and arrays that it has brought."""
+
+    def __init__(self, program: Program, result: int, parts: Sequence[Any] | None) -> None:
+        self.events, self.result, self.parts = program.events, result, parts
+        self.brought = [
+            [
+                operand_value(source, buffer) if source.kind >= LIVE else None
+                for source, buffer in zip(event.operands, live, strict=True)
+            ]
+            for event, live in zip(program.events, program.live, strict=True)
+        ]
+
+    def recorded(self, arguments: Sequence[Tensor]) -> Tensor:
+        """Apply the operations to Tensors, which are recorded one by one."""
+        results: list[Tensor] = []
+        for event, brought in zip(self.events[: self.result + 1], self.brought, strict=False):
+            operands = [
+                arguments[source.value] if source.kind == ARGUMENT
+                else results[source.value] if source.kind == RESULT else x
+                for source, x in zip(event.operands, brought, strict=True)
+            ]  # fmt: skip
+            results.append(apply(event.op, operands, event.attrs))
+        return results[self.result]
+
+
+class _Ran(Function):
+    """The record. The gradient of a number is known; for any other derivative the operations are applied."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, value: Any, *xs: Tensor) -> Tensor:
+        ctx.run = run
+        ctx.save_for_backward(*xs)
+        return tensor(value)
+
+    @staticmethod
+    def backward(ctx: Any, ct: Tensor) -> Any:
+        run, xs = ctx.run, ctx.saved_tensors
+        if run.parts is not None and not is_grad_enabled():
+            return None, None, *(ct.reshape(()) * wrap(np.asarray(part)[()]) for part in run.parts)
+        with enable_grad():
+            wanted = [x for x in xs if requires_grad(x)]
+            y = run.recorded(xs)
+            found = iter(grad(y, wanted, ct, create_graph=is_grad_enabled(), allow_unused=True))
+        return None, None, *(next(found) if requires_grad(x) else None for x in xs)
+
+
+def record_run(
+    program: Program, result: int, value: Any, parts: Sequence[Any] | None, given: Sequence[Any]
+) -> Tensor:
+    """Return the Tensor of a value that a program has computed, recorded where an argument requires grad."""
+    if not any(requires_grad(x) for x in given):
+        return tensor(value)
+    out: Tensor = _Ran.apply(Run(program, result, parts), value, *given)
+    return out

@@ -1,0 +1,387 @@
+"""The rows of a program in reverse: cotangents, in the order of a sweep."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
+from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
+from tapegrad.compilation.rows import Block, Rows, is_dense
+from tapegrad.kernels import abi, table
+from tapegrad.kernels.words import Address
+from tapegrad.ops import MEANING
+from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
+
+SUM, MEAN, MATMUL = (MEANING[f] for f in (np.sum, np.mean, np.matmul))
+
+
+def _is_plain_product(operands: list[Any], out: np.ndarray) -> bool:
+    """Whether a product of matrices is one of vectors, matrices, or stacks of as many matrices."""
+    a, b = operands
+    if a.dtype != out.dtype or b.dtype != out.dtype or out.dtype.kind != "f":
+        return False
+    plain = bool(0 < a.ndim < 3 and 0 < b.ndim < 3)
+    return plain or bool(a.ndim == b.ndim and a.shape[:-2] == b.shape[:-2])
+
+
+@functools.cache
+def partial_kernel(op: Elementwise, q: int, char: str) -> Address:
+    """Return the address of the kernel of a partial."""
+    by_slot = {slot: name for name, slot in op.slots.items()}
+    partial = op.partial(q)
+    names = ["ct", *(by_slot[slot] for slot in op.operands(q))]
+    number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
+    return table.kernel(number, abi.CODES[char])
+
+
+class Reverse:
+    """Rows that compute the gradient of a result by arguments, once the values are there.
+
+    Attributes
+    ----------
+    seed
+        The cotangent of the result: ones.
+    gradients
+        A buffer for each argument; None where the result does not depend on it. One without axes stands for
+        an array that is the same everywhere.
+    """
+
+    def __init__(self, program: Program, result: int) -> None:
+        self.program, self.rows = program, Rows(silent=True)
+        self.seed = np.ones_like(program.values[result], order="C")
+        self.found: dict[Source, np.ndarray] = {Source(RESULT, result): self.seed}
+        self.own: set[int] = set()  # ids of cotangents that may be added to
+        self.buffers: list[np.ndarray] = []
+        self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
+        self.totals = dict.fromkeys(
+            self.pools, 0
+        )  # how many numbers of them take sums of arrays, 0 to begin with
+        for pool in self.pools.values():
+            self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
+        self.free: list[np.ndarray] = []
+        self.active: list[bool] = []
+        for event in program.events:
+            self.active.append(any(map(self._is_active, event.operands)))
+        for j in range(result, -1, -1):
+            ct = self.found.pop(Source(RESULT, j), None) if j != result else self.seed
+            if ct is None:
+                continue
+            event = program.events[j]
+            wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
+            if wanted:
+                self._reverse(j, event, ct, wanted)
+            if id(ct) in self.own and not any(np.may_share_memory(ct, x) for x in self.found.values()):
+                self.free.append(ct)
+        self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
+        self.rows.seal()
+
+    def _kinds(self) -> set[str]:
+        """Dtypes of which there may be sums."""
+        return {x.dtype.char for x in self.program.values if x.dtype.char in "df"}
+
+    def _total(self, kind: str) -> np.ndarray:
+        """A number that takes a sum, by the rows of a group."""
+        k = self.totals[kind]
+        self.totals[kind] = k + 1
+        return self.pools[kind][k : k + 1].reshape(())
+
+    def _is_active(self, source: Source) -> bool:
+        """Whether an operand depends on the arguments."""
+        return source.kind == ARGUMENT or (source.kind == RESULT and self.active[source.value])
+
+    # ------------------------------------------------------------ cotangents
+
+    def _like(self, source: Source) -> np.ndarray:
+        """A buffer for the cotangent of an argument or a result, which may be added to."""
+        value = self.program.buffer(source)
+        for k, x in enumerate(self.free):
+            if x.shape == value.shape and x.dtype == value.dtype:
+                out = self.free.pop(k)
+                break
+        else:
+            out = np.zeros(value.shape, value.dtype)
+            self.buffers.append(out)
+        self.own.add(id(out))
+        return out
+
+    def _give(self, source: Source, part: np.ndarray) -> None:
+        """Add a part to a cotangent; one without axes counts for each element."""
+        before = self.found.get(source)
+        if before is None:
+            if part.ndim and not is_dense(part):
+                out = self._like(source)
+                self._positive(part, out)
+                part = out
+            self.found[source] = part
+            return
+        out = before if id(before) in self.own and before.ndim == self._ndim(source) else self._like(source)
+        if not self.rows.loop(np.add, [before, part], out, out.size):
+            self.rows.call(np.add, [before, part, out])
+        self.found[source] = out
+
+    def _ndim(self, source: Source) -> int:
+        return int(self.program.buffer(source).ndim)
+
+    def _positive(self, part: np.ndarray, out: np.ndarray) -> None:
+        if not self.rows.loop(np.positive, [part], out, out.size):
+            self.rows.call(np.positive, [part, out])
+
+    def _whole(self, source: Source, ct: np.ndarray) -> np.ndarray:
+        """A cotangent in an array of the result's shape, dense."""
+        value = self.program.buffer(source)
+        if ct.shape == value.shape:
+            return ct
+        out = self._like(source)
+        self._positive(ct, out)
+        return out
+
+    # ------------------------------------------------------------ rules
+
+    def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
+        operands, out = self.program.live[j], self.program.values[j]
+        if self.program.views[j]:
+            self._view(event, Source(RESULT, j), ct, operands[0])
+        elif event.op in (SUM, MEAN):
+            self._sum(event, ct, operands[0])
+        elif self._is_whole(event, operands[0], out):
+            self._reduction(event, ct, operands[0], out)
+        elif event.op is MATMUL and _is_plain_product(operands, out):
+            self._product(event, ct, operands, wanted)
+        elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
+            self._parts(event, self._whole(Source(RESULT, j), ct), operands, wanted)
+        elif not self._elementwise(event, ct, operands, out, wanted):
+            self._rule(event, self._whole(Source(RESULT, j), ct), operands, out, wanted)
+
+    def _rule(
+        self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
+    ) -> None:
+        """The op's rule, run by Python."""
+        targets = {q: self._target(event.operands[q]) for q in wanted}
+
+        def run() -> None:
+            given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
+            found = event.op.vjp(number_of(ct), number_of(out), given, event.attrs, wanted)
+            for q, (target, first) in targets.items():
+                part = np.asarray(0.0 if found.get(q) is None else found[q])
+                if target.dtype.kind != "c":
+                    part = part.real
+                if first:
+                    target[...] = part
+                else:
+                    target += part
+
+        self.rows.python(run)
+
+    def _target(self, source: Source) -> tuple[np.ndarray, bool]:
+        """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
+        before = self.found.get(source)
+        if before is None:
+            out = self.found[source] = self._like(source)
+            return out, True
+        if id(before) not in self.own or before.ndim != self._ndim(source):
+            out = self.found[source] = self._like(source)
+            self._positive(before, out)
+            return out, False
+        return before, False
+
+    def _view(self, event: Event, mine: Source, ct: np.ndarray, operand: np.ndarray) -> None:
+        source = event.operands[0]
+        target, first = self._target(source)
+        window = view_of(event.op, event.attrs, target)
+        if window is None:  # of an array in Fortran's order
+            self._rule(event, self._whole(mine, ct), [operand], self.program.buffer(mine), [0])
+            return
+        if first and window.size == target.size:
+            self.rows.call(np.positive, [ct, window])
+            return
+        if first:
+            self.rows.call(target.fill, [0.0])
+        self.rows.call(np.add, [window, ct, window])
+
+    def _sum(self, event: Event, ct: np.ndarray, operand: np.ndarray) -> None:
+        axis, source = event.attrs.get("axis"), event.operands[0]
+        axes = tuple(range(operand.ndim)) if axis is None else normalize_axis_tuple(axis, operand.ndim)
+        shape = kept(operand.shape, axes)
+        if event.op is MEAN:
+            count = np.array(max(1, int(np.prod([operand.shape[a] for a in axes]))), ct.dtype)
+            scaled = np.zeros_like(ct)
+            if not self.rows.loop(np.divide, [ct, count], scaled):
+                self.rows.call(np.divide, [ct, count, scaled])
+            ct = scaled
+        if ct.ndim == 0 or ct.size == 1:
+            self._give(source, ct.reshape(()))
+        else:
+            self._give(source, np.broadcast_to(ct.reshape(shape), operand.shape))
+
+    def _is_whole(self, event: Event, operand: np.ndarray, out: np.ndarray) -> bool:
+        """Whether an event is a reduction of all of a dense array."""
+        if not isinstance(event.op, Reduction) or operand.dtype != out.dtype or out.dtype.char not in "df":
+            return False
+        return out.size == 1 and operand.size > 0 and is_dense(operand) and event.op.partial.constant is None
+
+    def _reduction(self, event: Event, ct: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+        """By the kernel of the partial, which reads the operand, the result and a sum over the operand."""
+        op, code, n = event.op, abi.CODES[out.dtype.char], x.size
+        assert isinstance(op, Reduction)
+        values = {"x": x, "out": self._repeated(out, n)}
+        if op.total is not None:
+            part, total, block = op.total.partials[0], self._total(out.dtype.char), Block(out.dtype)
+            number = table.slot(part.statements, part.expression, ["x", "out"], False)
+            self.rows.kernel(table.kernel(number, code), [block, values["x"], values["out"]], n)
+            self.rows.loop(np.add, [total, block], total, n)
+            values["total"] = self._repeated(total, n, True)
+        order = [name for name in ("x", "out", "total") if name in op.partial.arguments]
+        number = table.slot(op.partial.statements, op.partial.expression, ["ct", *order], True)
+        target = self._like(event.operands[0])
+        given = [target, self._repeated(ct.reshape(()), n), *(values[name] for name in order)]
+        self.rows.kernel(table.kernel(number, code), given, n)
+        self._give(event.operands[0], target)
+
+    def _repeated(self, x: np.ndarray, n: int, anew: bool = False) -> Block:
+        """A block of a number; `anew`: where a group begins, as the one before it computes the number."""
+        if anew:
+            self.rows.divide()
+        block = Block(x.dtype)
+        self.rows.loop(np.positive, [x.reshape(())], block, n)
+        return block
+
+    def _product(self, event: Event, ct: np.ndarray, operands: list[Any], wanted: list[int]) -> None:
+        a, b = operands
+        ct = np.broadcast_to(ct, event.value.shape) if np.ndim(event.value) else ct
+        columns = (ct[:, None] if a.ndim == 2 else ct) if b.ndim == 1 else ct
+        for q in wanted:
+            if a.ndim == b.ndim == 1:
+                self._multiplied(event.operands[q], np.multiply, ct, operands[1 - q])
+            elif q == 0 and a.ndim >= 2:
+                if b.ndim == 1:
+                    self._multiplied(event.operands[0], np.multiply, columns, b[None, :])
+                else:
+                    self._multiplied(event.operands[0], np.matmul, ct, np.swapaxes(b, -1, -2))
+            elif q == 0:
+                self._multiplied(event.operands[0], np.matmul, b, ct)
+            elif a.ndim == 1:
+                self._multiplied(event.operands[1], np.multiply, a[:, None], ct[None, :])
+            else:
+                self._multiplied(event.operands[1], np.matmul, np.swapaxes(a, -1, -2), ct)
+
+    def _parts(self, event: Event, ct: np.ndarray, operands: list[Any], wanted: list[int]) -> None:
+        """Give each of the arrays that were joined its part of the cotangent."""
+        axis = event.attrs["axis"]
+        ends = np.cumsum([x.shape[axis] for x in operands]).tolist()
+        for q in wanted:
+            part = (slice(None),) * axis + (slice(ends[q] - operands[q].shape[axis], ends[q]),)
+            self.own.discard(id(ct))
+            self._give(event.operands[q], ct[part])
+
+    def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
+        part = self._like(source)
+        if not (function is np.multiply and self.rows.loop(function, [x, y], part)):
+            self.rows.call(function, [x, y, part])
+        self._give(source, part)
+
+    def _elementwise(
+        self,
+        event: Event,
+        ct: np.ndarray,
+        operands: list[Any],
+        out: np.ndarray,
+        wanted: list[int],
+    ) -> bool:
+        """By the kernels of the op's partials; False where there is none for these operands."""
+        op, kind = event.op, out.dtype
+        if not isinstance(op, Elementwise) or kind.char not in "df" or event.attrs:
+            return False
+        if not all(isinstance(x, np.ndarray) and x.dtype == kind for x in operands):
+            return False
+        if any(
+            op.partial(q).constant is None and not op.partial(q).zero and partial_kernel(op, q, kind.char) < 2
+            for q in wanted
+        ):
+            return False
+        for q in wanted:
+            partial = op.partial(q)
+            if partial.zero:
+                continue
+            if partial.constant is not None and not op.explicit:
+                self._scaled(event.operands[q], ct, partial.constant, out)
+                continue
+            reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in op.operands(q)]
+            self._by_kernel(event.operands[q], partial_kernel(op, q, kind.char), ct, reads, out)
+        return True
+
+    def _dense(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """An operand as a number or as a dense array of the result's shape."""
+        if x.ndim == 0 or (x.shape == out.shape and is_dense(x)):
+            return x
+        copy = np.zeros(out.shape, out.dtype)
+        self.rows.call(np.positive, [np.broadcast_to(x, out.shape), copy])
+        return copy
+
+    def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray) -> None:
+        """Give a multiple of the cotangent."""
+        summed = self._ndim(source) == 0 and out.ndim > 0
+        if ct.ndim == 0 and self._is_stretched(source, out):
+            ct = self._dense(np.broadcast_to(ct, out.shape), out)
+        part: Any = ct
+        self.own.discard(id(ct))  # it may be that of several operands now
+        if factor != 1 or (summed and ct.ndim == 0):
+            part = np.zeros((), ct.dtype) if ct.ndim == 0 else self._part(source, out, summed)
+            count = out.size if summed and ct.ndim == 0 else 1
+            self.rows.loop(np.multiply, [ct, np.array(factor * count, ct.dtype)], part, ct.size)
+            summed = summed and ct.ndim > 0
+        self._collect(source, part, summed, out)
+
+    def _by_kernel(
+        self, source: Source, at: int, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray
+    ) -> None:
+        """Give the product of the cotangent and a partial that a kernel computes."""
+        summed = self._ndim(source) == 0 and out.ndim > 0
+        part = self._part(source, out, summed)
+        given: list[Any] = []
+        for x in (ct, *reads):
+            if x.ndim == 0 and out.ndim:
+                block = Block(x.dtype)
+                self.rows.loop(np.positive, [x], block, out.size)
+                given.append(block)
+            else:
+                given.append(x)
+        self.rows.kernel(at, [part, *given], out.size)
+        self._collect(source, part, summed, out)
+
+    def _summed_to(self, part: np.ndarray, source: Source) -> np.ndarray:
+        """The sum of a part over the axes along which an operand was broadcast."""
+        target = self._like(source)
+        shape = (1,) * (part.ndim - target.ndim) + target.shape
+        axes = tuple(d for d, (n, m) in enumerate(zip(shape, part.shape, strict=True)) if n != m)
+        self.rows.call(np.add.reduce, [part, axes, None, target.reshape(shape), True])
+        return target
+
+    def _part(self, source: Source, out: np.ndarray, summed: bool) -> Any:
+        """Where a part of a cotangent goes: its buffer if it is the first one, else a block."""
+        if self._is_stretched(source, out):
+            return np.zeros(out.shape, out.dtype)
+        if summed or (source in self.found and out.ndim):
+            return Block(out.dtype)
+        return self._like(source)
+
+    def _is_stretched(self, source: Source, out: np.ndarray) -> bool:
+        """Whether an operand with axes was broadcast to the result's shape."""
+        shape = self.program.buffer(source).shape
+        return bool(shape) and shape != out.shape
+
+    def _collect(self, source: Source, part: Any, summed: bool, out: np.ndarray) -> None:
+        if summed:
+            total = self._total(out.dtype.char)
+            self.rows.loop(np.add, [total, part], total, out.size)
+            part = total
+        elif self._is_stretched(source, out):
+            part = self._summed_to(part, source)
+        if not isinstance(part, Block):
+            self._give(source, part)
+            return
+        target, _ = self._target(source)
+        self.rows.loop(np.add, [target, part], target)

@@ -1,0 +1,60 @@
+"""Tensors that stand for what a program will compute: their slots are empty until somebody looks.
+
+While a function of `tapegrad.compile` runs, an operation that the program expects gives such a Tensor. When a
+slot is read Python finds it empty and asks for the attribute once more, by `read_slot`: for the value the
+program computes up to there; for anything else it ends, and its operations are recorded, as without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tapegrad.core.base import Handle
+    from tapegrad.ops.primitive import Attributes, Primitive
+    from tapegrad.tensor import Tensor
+
+SLOTS = ("_v", "_tape", "_at", "_extra")
+expected: dict[int, Matcher] = {}  # by the id of such a Tensor: the program that it belongs to
+
+
+class Matcher(Protocol):
+    """A program at work, as what records sees it."""
+
+    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
+        """Return the Tensor of a result that is expected, without a value; None if it is to be computed."""
+
+    def part(self, x: Handle, index: Any) -> Tensor | None:
+        """Return the Tensor of a part by a basic index, if that is expected."""
+
+    def match(
+        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+    ) -> Tensor | None:
+        """Return the Tensor of a computed result that is expected; None where it is to be recorded."""
+
+    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+        """Return the Tensor of a result just recorded."""
+
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+        """Take note of a result just recorded."""
+
+    def like(self, x: Handle) -> Any:
+        """Return an array of the shape and dtype of a Tensor of this program, whatever its elements."""
+
+    def compute(self, x: Handle) -> Any:
+        """Return the value of a Tensor of this program."""
+
+    def leave(self) -> None:
+        """Record what was expected so far, and nothing is expected any more."""
+
+
+def read_slot(x: Handle, name: str) -> Any:
+    """Return what an empty slot of a Tensor would hold; any other name is an AttributeError."""
+    matcher = expected.get(id(x)) if name in SLOTS else None
+    if matcher is None:
+        raise AttributeError(f"{type(x).__name__!r} object has no attribute {name!r}", name=name, obj=x)
+    if name == "_v":
+        return matcher.compute(x)
+    matcher.leave()
+    return object.__getattribute__(x, name)

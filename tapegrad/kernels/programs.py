@@ -1,0 +1,23 @@
+"""What runs rows of programs (`kernels.replay.programs`): compiled when first wanted, beside the sweep."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from tapegrad.kernels import cache, machine
+from tapegrad.kernels.locks import compiling
+from tapegrad.kernels.replay import layout
+
+
+@functools.cache
+def load() -> Callable[[int, int, int, int], int]:
+    """Return ``serve(what, state, begin, end)`` of `kernels.replay.programs`."""
+    with compiling():
+        machine.load()  # by which functions are recorded in compiled code
+        constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
+        text = (Path(layout.__file__).parent / "programs.py").read_text("utf-8")
+        source = machine.SOURCE.format(texts=[text], constants=constants, trusted=1, quick=1, entry="serve")
+        module = cache.load("program", source)
+        return functools.partial(module.enter, module.entry.address)

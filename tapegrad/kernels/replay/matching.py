@@ -1,0 +1,72 @@
+"""Compiled: an op that a program expects: nothing is computed, its operands are noted.
+
+The program's events (see `layout`) say which op comes next, on what. Whatever differs is left to Python
+(`tapegrad.compilation.matching`).
+"""
+
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
+from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.operands import in_force, same_words, size_of
+
+
+def matched(sheet: int, a: int, b: int) -> int:
+    """A new reference to the Tensor that stands for the result; 0 with an error set; UNHANDLED."""
+    g = i64(shared())
+    event = i64(g.matching).next_event
+    if i64(event).event_op != i64(sheet).op:
+        return UNHANDLED
+    if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
+        return UNHANDLED
+    mode, handling = in_force(), stack(1)
+    if mode == 0 or call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
+        return 0
+    if i64(handling)[0] != 0:
+        invoke(g.decref, i64(handling)[0])
+    if mode != i64(g.matching).matching_mode or i64(handling)[0] != i64(g.matching).matching_errors:
+        return UNHANDLED
+    out = i64(event).event_handle
+    invoke(g.incref, out)
+    i64(g.matching).next_event = event + 8 * EVENT_SIZE
+    return out
+
+
+def taken(operand: int, x: int) -> int:
+    """Whether an operand is what is expected there; numbers and small arrays are copied."""
+    g, kind, at = i64(shared()), i64(operand)[0], i64(operand)[1]
+    if kind == THIS_OBJECT:
+        return x == at
+    if x == 0:
+        return 0
+    if kind == AN_ARRAY:
+        return is_copied(at, x)
+    number = 0.0
+    if obj(x).type == g.float_type or obj(x).type == g.float64_type:
+        number = f64(x + SCALAR_AT)[0]
+    elif obj(x).type == g.int_type:
+        whole = call(g.long_as, x)
+        if whole < -EXACT or whole > EXACT or whole == -1:  # -1: perhaps an error, which Python will see
+            invoke(g.error_clear)
+            return 0
+        number = float(whole)
+    else:
+        return 0
+    if kind == A_SINGLE:
+        if obj(x).type == g.float64_type:
+            return 0
+        f32(at)[0] = number
+    else:
+        f64(at)[0] = number
+    return 1
+
+
+def is_copied(target: int, x: int) -> int:
+    """Whether an operand is a small array of the same kind as this one, which takes its elements."""
+    g = i64(shared())
+    if obj(x).type != g.ndarray_type or size_of(x) > g.copied:
+        return 0
+    if obj(x).descr != obj(target).descr or obj(x).flags & C_CONTIGUOUS == 0 or obj(x).ndim == 0:
+        return 0
+    if same_words(x, target, DIMS_AT) == 0 or same_words(x, target, STRIDES_AT) == 0:
+        return 0
+    copy(obj(target).data, obj(x).data, size_of(x))
+    return 1

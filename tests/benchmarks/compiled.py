@@ -1,0 +1,232 @@
+"""Functions by `tapegrad.compile` beside ordinary recording, torch and jax.jit: value and gradient of arrays.
+
+    python -m tests.benchmarks.compiled
+
+Results are compared first; then each round calls every way in turn, on other values at each call, all but JAX
+with one thread. Printed are best times in microseconds and those of each way over ours, as the median of the
+rounds' ratios and in brackets that of the best times. Then what an operation takes beyond one on Python's
+floats, and what the first calls take beside one of ordinary recording.
+"""
+
+import os
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+import importlib
+from itertools import count
+from time import perf_counter
+
+import numpy as np
+
+import tapegrad as tg
+
+from .rounds import difference, in_turns, ratios
+
+ROUNDS, TURN = 15, 2e-3
+random = np.random.default_rng(0)
+A, B = random.normal(size=(10, 10)) / 3, random.normal(size=10)
+X, Y = random.normal(size=(10_000, 64)), (random.normal(size=10_000) > 0) * 1.0
+DATA = random.normal(size=(100, 64)), random.normal(size=(100, 1))
+
+
+def chain(m, x):
+    for _ in range(5):
+        x = m.sin(x) * x + x
+    return x
+
+
+def chain_of_arrays(m, x):
+    return m.sum(chain(m, x))
+
+
+def tanh_chain(m, x):
+    for _ in range(5):
+        x = m.tanh(x * 1.1 + 0.1)
+    return m.sum(x * x)
+
+
+def lse(m, x):
+    top = m.amax(x, 0)
+    return top + m.log(m.sum(m.exp(x - top), 0))
+
+
+def runge_kutta(m, y):
+    a, b = given(m, A), given(m, B)
+
+    def slope(y):
+        return m.tanh(a @ y) + b
+
+    for _ in range(10):
+        k1 = slope(y)
+        k2 = slope(y + 0.05 * k1)
+        k3 = slope(y + 0.05 * k2)
+        k4 = slope(y + 0.1 * k3)
+        y = y + 0.1 / 6 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+    return m.sum(y * y)
+
+
+def logistic(m, w):
+    z = given(m, X) @ w
+    return m.sum(m.log(1.0 + m.exp(-z)) + (1.0 - given(m, Y)) * z)
+
+
+def perceptron(m, a, b, c):
+    x, y = (given(m, d) for d in DATA)
+    return m.mean((m.tanh(m.tanh(x @ a) @ b) @ c - y) ** 2)
+
+
+def given(m, array):
+    """An array of the namespace's."""
+    return array if m is not TORCH else TORCH_ARRAYS.setdefault(id(array), TORCH.from_numpy(array))
+
+
+TORCH_ARRAYS = {}
+TORCH = None
+CASES = {
+    "15 operations, a number": (chain, [0.5]),
+    "15 operations, 10": (chain_of_arrays, [np.linspace(0.1, 1, 10)]),
+    "15 operations, 1,000": (chain_of_arrays, [np.linspace(0.1, 1, 1000)]),
+    "15 operations, 1e5": (chain_of_arrays, [np.linspace(0.1, 1, 100_000)]),
+    "tanh five times, 1e6": (tanh_chain, [np.linspace(-1, 1, 1_000_000)]),
+    "log of a sum, 10": (lse, [np.linspace(0.1, 1, 10)]),
+    "log of a sum, 1e5": (lse, [np.linspace(0.1, 1, 100_000)]),
+    "Runge-Kutta, 10 steps of 10": (runge_kutta, [np.linspace(0.1, 1, 10)]),
+    "logistic, 1e4 x 64": (logistic, [random.normal(size=64) * 0.1]),
+    "network 64-256-256-1": (
+        perceptron,
+        [random.normal(size=n) / np.sqrt(n[0]) for n in ((64, 256), (256, 256), (256, 1))],
+    ),
+}
+
+
+def ways(f, start):
+    """By name a call from arrays to value and gradients."""
+    argnums = tuple(range(len(start)))
+    compiled = tg.compile(lambda *x: f(np, *x), argnums)
+    eager = tg.func.value_and_grad(lambda *x: f(np, *x), argnums)
+    if len(start) == 1:
+        compiled = tg.compile(lambda x: f(np, x))
+        eager = tg.func.value_and_grad(lambda x: f(np, x))
+    jax = importlib.import_module("jax")
+    jitted = jax.jit(jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums))
+
+    def of_torch(*args):
+        leaves = [TORCH.tensor(x, requires_grad=True) for x in args]
+        y = f(TORCH, *leaves)
+        return y.item(), [g.numpy() for g in TORCH.autograd.grad(y, leaves)]
+
+    def of_jax(*args):
+        value, gradients = jitted(*args)
+        return np.asarray(value), [np.asarray(g) for g in gradients]
+
+    return {"compile": compiled.value_and_grad, "eager": eager, "torch": of_torch, "jax": of_jax}
+
+
+def flat(found):
+    value, gradients = found
+    parts = gradients if isinstance(gradients, (list, tuple)) else [gradients]
+    return np.concatenate([np.ravel(part) for part in (value, *parts)])
+
+
+def measure(what, f, start):
+    calls = ways(f, start)
+    wanted = flat(calls["eager"](*start))
+    for name, call in calls.items():
+        for _ in range(4):
+            found = flat(call(*start))
+        assert difference(found, wanted) < 1e-9, f"{what}: {name} differs by {difference(found, wanted):.1e}"
+    numbers = count(1)
+
+    def arguments():
+        factor = 1 + 1e-9 * next(numbers)
+        return [x * factor for x in start]
+
+    inner = {}
+    for name, call in calls.items():
+        begin = perf_counter()
+        call(*start)
+        inner[name] = int(np.clip(TURN / (perf_counter() - begin), 1, 200))
+    times = {name: rows[:, 0] for name, rows in in_turns(calls, ROUNDS, inner, arguments).items()}
+    line = f"{what:30s}" + "".join(f"{1e6 * t.min():10.1f}" for t in times.values())
+    for name in ("eager", "torch", "jax"):
+        middle, best = ratios(times["compile"], times[name])
+        line += f"{middle:8.2f} ({best:.2f})"
+    print(line, flush=True)
+
+
+def best(call, n=200, turns=200):
+    times = []
+    for _ in range(turns):
+        begin = perf_counter()
+        for _ in range(n):
+            call()
+        times.append((perf_counter() - begin) / n)
+    return min(times)
+
+
+def of_an_operation():
+    """Nanoseconds of an operation beyond Python's, from chains of two lengths."""
+
+    def long(m, x, n):
+        for _ in range(n):
+            x = m(x) * x + x
+        return x
+
+    def call(n):
+        compiled = tg.compile(lambda x: long(np.negative, x, n))
+        for _ in range(3):
+            compiled(0.5)
+        return lambda: compiled(0.5)
+
+    def operators(n):
+        def f(x):
+            y = x
+            for _ in range(n):
+                y = (y + x) * x - y
+            return y
+
+        compiled = tg.compile(f)
+        for _ in range(3):
+            compiled(0.5)
+        return (lambda: compiled(0.5)), lambda: f(0.5)
+
+    (ours, plain), (more, longer) = operators(10), operators(210)
+    beyond = ((best(more, 20) - best(longer, 20)) - (best(ours) - best(plain))) / 600
+    print(f"an operator, beyond one on Python's floats: {1e9 * beyond:.0f} ns (lazy and computed)")
+    short, long_call = call(10), call(210)
+    per_turn = (best(long_call, 20) - best(short)) / 200
+    print(f"np.negative, a product and a sum: {1e9 * per_turn:.0f} ns")
+
+
+def of_first_calls():
+    """How long the first ten calls take, beside one of ordinary recording."""
+    x = np.linspace(0.1, 1, 10)
+    eager = tg.func.value_and_grad(lambda x: runge_kutta(np, x))
+    compiled = tg.compile(lambda x: runge_kutta(np, x))
+    usual = best(lambda: eager(x), 5)
+    took = []
+    for _ in range(10):
+        begin = perf_counter()
+        compiled.value_and_grad(x)
+        took.append((perf_counter() - begin) / usual)
+    print("first ten calls of Runge-Kutta, over one recorded:", *(f"{t:.2f}" for t in took))
+
+
+def main():
+    global TORCH
+    TORCH = importlib.import_module("torch")
+    TORCH.set_num_threads(1)
+    TORCH.set_default_dtype(TORCH.float64)
+    jax = importlib.import_module("jax")
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+    head = "".join(f"{name:>10s}" for name in ("compile", "eager", "torch", "jax"))
+    print(f"{'us a call':30s}{head}   over eager      over torch      over jax")
+    for what, (f, start) in CASES.items():
+        measure(what, f, start)
+    of_an_operation()
+    of_first_calls()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,455 @@
+"""What `tapegrad.compile` gives, beside ordinary recording; what it keeps, and lets go of."""
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+import tapegrad as tg
+from tapegrad.compilation import function as compilation
+from tapegrad.core.dispatch import COPIED
+from tapegrad.core.expected import expected
+from tapegrad.errors import GradientError
+from tapegrad.kernels import abi
+
+from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
+
+SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+STEPS = [
+    "m = np.outer(u[:3], w[:4]) * 0.4", "m = np.sin(m) * m", "m = m.T.copy().T * 0.5",
+    "m = np.maximum(m, 0.1)", "m = m.reshape((4, 3)).T.copy()", "m = np.concatenate((m[1:], m[:1]))",
+    "m = (m[:, :3] @ m) * 0.3", "m = m - np.sum(m, axis=0) / 3.0", "s = np.sum(m * m) * 0.1",
+    "s = np.mean(m)", "s = np.max(m[0]) * 0.5", "s = np.linalg.norm(m[0] + 2.0) * 0.2",
+    "s = np.prod(m[0] + 1.0) * 0.1", "w = np.roll(u, 2)",
+    "t = np.trace(m[:, :3] @ np.ones((3, 3))) * 0.1", "w = u[order]", "s = np.sum(u[w > 0.2]) / n",
+    "u = np.cumsum(w) / n", "u = np.clip(u, -0.9, 0.8)", "w = np.where(u > 0.0, u, w)", "w = u.copy()",
+    "u = np.flip(w)", "z = z + x * 0.1", "t = np.max(u) * 0.5", "s = np.mean(u * w)", "t = u[1] * w[-1]",
+    "u = u * (0.9 if s > t else 1.1)", "s = u[0] * w[1] if np.min(u) > -0.5 else s * t",
+]  # fmt: skip
+
+
+def without_writes(random):
+    """The text of a program that a program can follow to its end."""
+    lines = [
+        f"{random.choice('uw')} = {expression(random)}" if random.random() < 0.5 else random.choice(STEPS)
+        for _ in range(random.randint(3, 11))
+    ]
+    return "\n    ".join(["def program(x, y):", *BEGIN, *lines, END])
+
+
+def texts():
+    return st.randoms(use_true_random=False).map(
+        lambda random: without_writes(random) if random.random() < 0.7 else text_of(random)
+    )
+
+
+def follows(compiled):
+    """Whether there is a way through a function for each kind of arguments that it was called with.
+
+    Where compiled code must not know CPython's structs there are none, and nothing to look for.
+    """
+    kinds = compiled.explain().split(f"{compiled.__name__}: ")[1:]
+    return not abi.native() or all("way 1" in told for told in kinds)
+
+
+def compare(f, calls, argnums=0, tolerance=1e-11):
+    """Calls of a function, each beside one that is recorded: the bits of values, gradients up to rounding."""
+    compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+    for args in calls:
+        with np.errstate(all="ignore"):
+            (value, gradient), (wanted, expectation) = compiled.value_and_grad(*args), recorded(*args)
+            alone = compiled(*args)
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        assert type(value) is type(wanted)
+        assert np.asarray(alone).tobytes() == np.asarray(wanted).tobytes()
+        pairs = [(gradient, expectation)] if not isinstance(gradient, tuple) else zip(gradient, expectation)
+        for a, b in pairs:
+            assert type(a) is type(b)
+            scale = np.abs(np.nan_to_num(b)).max(initial=1.0)
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * scale)
+    return compiled
+
+
+def check_program(text):
+    f = function_of(text)
+    for n in sizes_for(text):
+        (x, y), _ = point(n)
+        calls = [((-x if k == 5 else x * (1 + 0.1 * k)) + 0.01 * k, y + 0.05 * k) for k in range(7)]
+        compare(f, calls, (0, 1))
+
+
+@seed(19)
+@settings(SETTINGS, max_examples=12)
+@given(texts())
+def test_random_programs(text):
+    check_program(text)
+
+
+@pytest.mark.slow
+@seed(20)
+@settings(SETTINGS, max_examples=300)
+@given(texts())
+def test_many_random_programs(text):
+    check_program(text)
+
+
+# ------------------------------------------------------------ kinds of arguments
+
+
+def smooth(x):
+    return np.sum(np.sin(x) * np.exp(-x * x) + x / (x * x + 1.0))
+
+
+@pytest.mark.parametrize("n", [1, 2, 511, 512, 513, 1023, 1024, 1025, 2049, 8191, 8193, 70_001])
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_sizes_on_both_sides_of_a_block(n, kind):
+    x = np.linspace(-2, 2, n).astype(kind)
+    tolerance = 1e-12 if kind is np.float64 else 1e-4
+    compiled = compare(smooth, [(x * kind(1 + 0.1 * k),) for k in range(4)], tolerance=tolerance)
+    assert follows(compiled)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4), (2, 0), (2, 3, 4)])
+def test_shapes(shape):
+    x = np.arange(float(np.prod(shape))).reshape(shape) * 0.1
+    compare(lambda x: np.sum(x * x) + np.sum(np.sin(x)), [(x + k,) for k in range(4)])
+
+
+def test_a_number_is_a_number():
+    compiled = compare(lambda x: np.sin(x) * x + 2.0 / x, [(0.5 + k,) for k in range(4)])
+    assert follows(compiled)
+    assert type(compiled(1.0)) is type(compiled.grad(1.0)) is float
+
+
+def test_layouts_are_kinds():
+    a = np.arange(12.0).reshape(3, 4)
+    f = lambda x: np.sum(np.sin(x) @ np.arange(x.shape[1]))
+    other = np.asfortranarray(a)
+    compiled = compare(f, [(x,) for x in (a, a, a, other, a, other, other, a.T, a.T, a.T)])
+    assert not abi.native() or len(compiled.explain().split("calls with")) == 4
+
+
+@dataclass
+class Parameters:
+    weights: np.ndarray
+    bias: float
+
+
+def test_trees():
+    def f(p, x, q):
+        return np.sum(np.tanh(x @ p.weights + p.bias)) * q["scale"][0]
+
+    x = np.arange(6.0).reshape(2, 3)
+    for argnums in (0, 2, (0, 2)):
+        compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+        for k in range(4):
+            args = Parameters(np.arange(3.0) * 0.1 * k, 0.5), x + k, {"scale": [1.0 + k]}
+            assert repr(compiled.value_and_grad(*args)) == repr(recorded(*args))
+        assert follows(compiled)
+
+
+def test_arguments_that_are_not_differentiated_are_those_of_the_call():
+    compiled = tg.compile(lambda x, a, flag=False: np.sum(x * a) if flag else np.sum(x + a))
+    for k in range(8):
+        a = np.full(3, float(k))
+        value, g = compiled.value_and_grad(np.ones(3), a, flag=k % 2 == 0)
+        np.testing.assert_array_equal(g, a if k % 2 == 0 else np.ones(3))
+        assert value == (3.0 * k if k % 2 == 0 else 3.0 + 3.0 * k)
+
+
+@pytest.mark.parametrize("nbytes", [8, 4096, 4104, 1 << 14, (1 << 14) + 8, 1 << 20])
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
+def test_plain_arrays_are_those_of_the_call(nbytes, kind):
+    a = np.ones(nbytes // np.dtype(kind).itemsize, kind)
+
+    def f(x):
+        y = np.sum(x * a)
+        if nbytes <= COPIED:  # above it a write between use and sweep is refused by what is recorded
+            a[0] += 1
+        return y + np.sum(x * a)
+
+    compiled = tg.compile(f)
+    for _ in range(5):
+        x, first = np.full(a.size, 0.5), float(a[0])
+        value, g = compiled.value_and_grad(x)
+        assert g[0] == 2 * first + (nbytes <= COPIED)
+        assert value == 0.5 * (g[0] + 2 * (a.size - 1))
+        a[0] += 3
+    assert follows(compiled)
+
+
+def test_eight_ways_are_learned_and_no_more():
+    compiled = tg.compile(lambda x, k: np.sum(x) * float(k) if k == 0 else sum([np.sin(x[0])] * k, x[1]))
+    for _ in range(3):
+        for k in range(12):
+            x = np.array([0.5, 0.25])
+            g = compiled.grad(x, k)
+            assert abs(g[0] - (0.0 if k == 0 else k * np.cos(0.5))) < 1e-14
+    assert compiled.explain().count("way") == 8 * abi.native()
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_EVENTS", 4), ("MOST_BYTES", 3 * 24 + 8)])
+def test_what_is_too_large_is_recorded(monkeypatch, limit, most):
+    monkeypatch.setattr(compilation, limit, most)
+    f = lambda x, n: np.sum(x * 2.0 * 3.0 * 4.0) if n == 4 else np.sum(x * 2.0 * 3.0 * 4.0 * 5.0)
+    for n in (4, 5):
+        compiled = tg.compile(f)
+        for _ in range(4):
+            np.testing.assert_allclose(compiled.grad(np.ones(3), n), 24.0 if n == 4 else 120.0)
+        assert ("too many to keep" in compiled.explain()) == (n == 5 and abi.native())
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_operations_of_many_operands(count):
+    f = lambda x: np.sum(np.concatenate([x * float(k) for k in range(1, count + 1)]) ** 2)
+    assert follows(compare(f, [(np.arange(3.0) + k,) for k in range(4)]))
+
+
+def test_a_function_that_never_follows_is_given_up():
+    def f(x):
+        y = x * 2.0
+        y[0] = 1.0
+        return np.sum(y)
+
+    compiled = tg.compile(f)
+    for _ in range(30):
+        assert compiled.value_and_grad(np.ones(3))[0] == 5.0
+    assert "way" not in compiled.explain()
+    assert "not learned" in compiled.explain() or not abi.native()
+
+
+# ------------------------------------------------------------ errors
+
+
+def test_what_is_no_number_is_refused_as_ever():
+    compiled = tg.compile(lambda x: x * 2.0)
+    for _ in range(4):
+        with pytest.raises(GradientError, match="return one number"):
+            compiled.value_and_grad(np.ones(3))
+        np.testing.assert_array_equal(compiled(np.ones(3)), 2 * np.ones(3))
+
+
+def test_compiled_functions_are_refused():
+    with pytest.raises(TypeError, match=r"tg\.func\.value_and_grad"):
+        tg.compile(tg.njit(lambda x: x))
+
+
+def test_an_error_leaves_nothing_behind():
+    seen = []
+
+    def f(x, fail):
+        y = np.sin(x)
+        seen.append(y)
+        if fail:
+            raise RuntimeError("stop")
+        return np.sum(y)
+
+    compiled = tg.compile(f)
+    for k in range(8):
+        seen.clear()
+        if k % 3 == 2:
+            with pytest.raises(RuntimeError, match="stop"):
+                compiled.value_and_grad(np.ones(2), True)
+            (y,) = seen
+            np.testing.assert_allclose(y.detach().numpy(), np.sin(np.ones(2)))
+        else:
+            assert compiled.value_and_grad(np.ones(2), False)[0] == 2 * np.sin(1.0)
+        assert tg.is_grad_enabled()
+
+
+def test_errors_of_numbers_that_are_raised_are_raised_where_they_are():
+    def f(x):
+        try:
+            return np.sum(1.0 / (x - 1.0))
+        except FloatingPointError:
+            return np.sum(x) * 2.0
+
+    compiled = tg.compile(f)
+    for k in range(6):
+        with np.errstate(divide="raise" if k % 2 else "warn"):
+            value, g = compiled.value_and_grad(np.full(2, 1.0 if k % 2 else 2.0))
+        assert value == (4.0 if k % 2 else 2.0)
+        np.testing.assert_array_equal(g, np.full(2, 2.0 if k % 2 else -1.0))
+
+
+# ------------------------------------------------------------ Tensors
+
+
+def test_a_call_with_tensors_is_one_record():
+    f = lambda x, y: np.sum(np.sin(x) * y)
+    compiled = tg.compile(f, (0, 1))
+    for k in range(5):
+        x = tg.tensor([0.5, 1.0 + k], requires_grad=True)
+        y = tg.tensor(2.0, requires_grad=True)
+        results = []
+        for function in (compiled, f):
+            z = function(x * 2.0, y * y)
+            first = tg.grad(z * z, [x, y], create_graph=True)
+            second = tg.grad(np.sum(first[0]) * first[1], [x, y], create_graph=True)
+            third = tg.grad(np.sum(second[0]), x)
+            results.append([z, *first, *second, *third])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+    assert "Ran" in repr(compiled(x, y).grad_fn) or not abi.native()
+
+
+def test_a_record_has_the_numbers_of_its_call():
+    scale = [1.0]
+    compiled = tg.compile(lambda x: np.sin(x) * scale[0])
+    x, results = tg.tensor([0.5, 1.0], requires_grad=True), []
+    for k in range(6):
+        scale[0] = 1.0 + k
+        results.append(compiled(x))
+    for k, y in enumerate(results):
+        (g,) = tg.grad(y, x, tg.tensor([1.0, 1.0]), create_graph=True)
+        np.testing.assert_allclose(g.detach().numpy(), np.cos([0.5, 1.0]) * (1.0 + k))
+        (h,) = tg.grad(np.sum(g), x)
+        np.testing.assert_allclose(h.numpy(), -np.sin([0.5, 1.0]) * (1.0 + k))
+
+
+def test_without_grad_and_in_other_modes():
+    compiled = tg.compile(smooth)
+    x = np.linspace(0, 1, 5)
+    wanted = compiled.value_and_grad(x)
+    for _ in range(3):
+        compiled.value_and_grad(x)
+    t = tg.tensor(x, requires_grad=True)
+    with tg.no_grad():
+        assert not compiled(t).requires_grad
+    with tg.autograd.set_detect_anomaly(True):
+        assert compiled.value_and_grad(x)[0] == wanted[0]
+    _, tangent = tg.func.jvp(lambda x: compiled(x))(x, np.ones(5))
+    np.testing.assert_allclose(tangent, wanted[1].sum())
+    np.testing.assert_allclose(tg.func.hessian(lambda x: compiled(x))(x), tg.func.hessian(smooth)(x))
+
+
+# ------------------------------------------------------------ what is kept
+
+
+def test_nothing_grows():
+    compiled = tg.compile(lambda x, k: np.sum(np.sin(x) * float(k)) if k % 3 else np.sum(x * x))
+    x = np.ones(100)
+    for k in range(50):
+        compiled.value_and_grad(x, k)
+    gc.collect()
+    before, tensors = len(gc.get_objects()), len(expected)
+    for k in range(2000):
+        compiled.value_and_grad(x, k)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 50
+    assert len(expected) == tensors
+
+
+def test_a_function_let_go_of_leaves_nothing():
+    before = len(expected)
+    f = lambda x: np.sum(np.sin(x) * x)
+    compiled = tg.compile(f)
+    for _ in range(5):
+        compiled.value_and_grad(np.ones(3))
+    assert len(expected) > before or not abi.native()
+    known = weakref.ref(compiled)
+    del compiled
+    gc.collect()
+    assert known() is None
+    assert len(expected) == before
+
+
+def test_results_are_the_callers():
+    compiled = tg.compile(lambda x: np.sum(np.sin(x)))
+    results = [compiled.grad(np.full(3, float(k))) for k in range(5)]
+    for k, g in enumerate(results):
+        np.testing.assert_allclose(g, np.cos(np.full(3, float(k))))
+
+
+def test_pickle_and_copy():
+    compiled = tg.compile(smooth, 0)
+    for _ in range(3):
+        compiled.value_and_grad(np.ones(3))
+    for other in (pickle.loads(pickle.dumps(compiled)), copy.deepcopy(compiled)):
+        assert other.value_and_grad(np.ones(3))[0] == compiled(np.ones(3))
+    assert compiled.__name__ == "smooth"
+
+
+# ------------------------------------------------------------ company
+
+
+def test_a_function_that_calls_itself():
+    @tg.compile
+    def f(x, depth):
+        return np.sum(x * x) if depth == 0 else f(x * 2.0, depth - 1)
+
+    for _ in range(4):
+        value, g = f.value_and_grad(np.ones(2), 3)
+        assert value == 128.0
+        np.testing.assert_array_equal(g, [128.0, 128.0])
+
+
+def test_compiled_in_compiled():
+    inner = tg.compile(lambda x: np.sum(np.sin(x)))
+
+    @tg.compile
+    def outer(x):
+        return inner(x * 2.0) * inner.value_and_grad(np.ones(2))[0]
+
+    for k in range(5):
+        inner.value_and_grad(np.ones(2) * k)
+        value, g = outer.value_and_grad(np.ones(3) * k)
+        assert abs(value - 3 * np.sin(2.0 * k) * 2 * np.sin(1.0)) < 1e-14
+        np.testing.assert_allclose(g, 4 * np.cos(np.full(3, 2.0 * k)) * np.sin(1.0))
+
+
+def test_threads():
+    """One function, called by several threads at once."""
+    compiled = tg.compile(lambda x, k: np.sum(np.sin(x) * float(k)) if k % 2 else np.sum(x * x) * float(k))
+    wrong = []
+
+    def work(number):
+        for k in range(200):
+            x = np.full(4, 0.1 * number + 0.001 * k)
+            g = compiled.grad(x, k)
+            wanted = np.cos(x) * k if k % 2 else 2 * x * k
+            if not np.allclose(g, wanted, rtol=1e-13):
+                wrong.append((number, k))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_interrupt_between_operations():
+    """Whatever operation it comes at, the next calls are right and what was given out has values."""
+    for place in range(6):
+        kept = []
+
+        def f(x, stop, place=place, kept=kept):
+            y = x
+            for k in range(6):
+                y = np.sin(y) * 1.5
+                kept.append(y)
+                if stop and k == place:
+                    raise KeyboardInterrupt
+            return np.sum(y)
+
+        compiled = tg.compile(f)
+        for _ in range(3):
+            compiled.value_and_grad(np.ones(2), False)
+            kept.clear()
+        with pytest.raises(KeyboardInterrupt):
+            compiled.value_and_grad(np.ones(2), True)
+        y = np.ones(2)
+        for found in kept:
+            y = np.sin(y) * 1.5
+            np.testing.assert_array_equal(found.detach().numpy(), y)
+        kept.clear()
+        wanted = tg.func.value_and_grad(f)(np.ones(2), False)[0]
+        assert compiled.value_and_grad(np.ones(2), False)[0] == wanted
