@@ -393,7 +393,7 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
 
 
 def multiple(walk: int, code: int, number: int, vector: int, n: int, out: int, kept: int) -> int:
-    """out = a number times a dense vector, or out += that if it is `kept`: less than BLAS's way to its loops."""
+    """out = a number times a dense vector, or out += that if it is `kept`: quicker than BLAS is."""
     store = 1
     if kept:
         store = 0
