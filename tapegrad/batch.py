@@ -40,7 +40,7 @@ __all__ = ["RenewingExecutor", "map", "minimize", "value_and_grad", "warm_up"]
 CHUNKS = 128  # at most, by default: some for each worker of a few dozen
 TASKS = 8  # at least, where several chunks make one: some for each worker of a few
 WORTH = 5  # a task takes so many times as long as it takes to send one, where chunks are quick
-PATIENCE = 0.05  # seconds to wait for the first chunk, which tells that
+PATIENCE = 0.03  # seconds to wait for the first chunk, which tells that
 KEPT = 32  # functions that a worker keeps
 RETRIES = 3
 M = TypeVar("M")
@@ -453,7 +453,8 @@ def _results(
         try:
             begin, tasks = time.perf_counter(), [slice(0, 1)][: len(chunks)]
             futures += [submitted(task) for task in tasks]
-            tasks += _tasks(len(chunks), _chunks_worth(futures[0], begin) if chunks and together else 1)
+            together = together and len(chunks) >= 2 * TASKS
+            tasks += _tasks(len(chunks), _chunks_worth(futures[0], begin) if together else 1)
             futures += [submitted(task) for task in tasks[1:]]
             for k in range(len(tasks)):
                 while error := _death(futures[k]):

@@ -210,6 +210,15 @@ def test_quick_chunks_are_sent_together_and_their_sums_are_the_same():
     assert near.sizes == [1] * 20
 
 
+@pytest.mark.parametrize("count", [2 * batch.TASKS - 1, 2 * batch.TASKS])
+def test_few_chunks_are_sent_at_once(monkeypatch, count):
+    """Nobody waits for the first one, where no others could go together."""
+    waited = []
+    monkeypatch.setattr(batch, "_chunks_worth", lambda *first: waited.append(first) or 1)
+    assert batch.map(abs, range(count)) == [*range(count)]
+    assert len(waited) == (count >= 2 * batch.TASKS)
+
+
 @pytest.mark.parametrize("together", [1, 2, 7, 10**6])
 def test_each_chunk_is_of_one_task(together):
     for n in range(300):

@@ -130,8 +130,8 @@ tg.func.grdd(f) | AttributeError | tg.func.grad
 tg.func.exp(a) | AttributeError | np.exp takes Tensors
 tg.lax.scan(f, a, a) | AttributeError | tg.njit
 tg.set_default_dtype("float32") | AttributeError | dtype=np.float32
-tg.func.hvp(f)(a) | TypeError | found one argument; tg.func.hvp(f)(x, v)
-tg.func.jvp(f)(a) | TypeError | found one argument; tg.func.jvp(f)(x, v)
+tg.func.hvp(f)(a) | TypeError | direction; (x, v); found one argument
+tg.func.jvp(f)(a) | TypeError | direction; (x, v); found one argument
 tg.func.hvp(f)(a, np.ones(4)) | ShapeError | direction; (3,); (4,)
 tg.func.grad(f, a) | ValueError | ndarray; tg.func.grad(f)(x)
 tg.func.grad(f)("a") | TypeError | holds str; argnums

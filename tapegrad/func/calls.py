@@ -126,10 +126,7 @@ class Call:
                 raise TypeError(f"{what}: the last argument is a direction; none is given")
             self.v, args = args[-1], args[:-1]
             if not args:
-                raise TypeError(
-                    f"{what}: arguments of the function and a direction are wanted, found one argument: "
-                    f"tg.func.{what}(f)(x, v)"
-                )
+                raise TypeError(f"{what}: arguments and a direction are wanted, (x, v); found one argument")
         self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
         self._visible = True
         self._places, self._several = where
@@ -440,9 +437,9 @@ def _differentiable(x: Any, what: str, k: int) -> Operand:
 
 
 def _source(x: Operand, outside: bool) -> Tensor:
-    """Return what that is recorded from by which is differentiated: so it is a result, to be written to.
+    """Return what the Tensor to differentiate by is recorded from; recorded, it can be written to.
 
-    It is a Tensor given, where its history can be seen `outside`, else a leaf, to which its tangents go on.
+    That is the Tensor given, where its history can be seen `outside`, else a leaf, which has its tangents.
     """
     if not isinstance(x, Tensor):
         return tensor(x, requires_grad=True)

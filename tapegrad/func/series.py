@@ -102,7 +102,7 @@ def taylor(f: Function, order: int, argnums: int | Sequence[int] = 0) -> Functio
     return series
 
 
-_derived: weakref.WeakKeyDictionary[Function, tuple[Function, int]] = weakref.WeakKeyDictionary()
+_orders: weakref.WeakKeyDictionary[Function, int] = weakref.WeakKeyDictionary()  # of derivatives
 
 
 def derivative(f: Function, n: int = 1) -> Function:
@@ -128,9 +128,8 @@ def derivative(f: Function, n: int = 1) -> Function:
     48.0
     """
     order = _whole(n, "derivative: n", 0)
-    if type(f) is FunctionType and f in _derived:  # one series of higher order, not series of series
-        inner, more = _derived[f]
-        return derivative(inner, order + more)
+    if type(f) is FunctionType and f in _orders:  # one series of higher order, not series of series
+        return derivative(f.__wrapped__, order + _orders[f])  # type: ignore[attr-defined]
     if is_compiled(f):
         if not order:
             return f
@@ -139,7 +138,7 @@ def derivative(f: Function, n: int = 1) -> Function:
         def of_compiled(*args: Any) -> float:
             return float(series(*args, 1.0)[order]) * math.factorial(order)
 
-        _derived[of_compiled] = f, order
+        _orders[of_compiled] = order
         return functools.wraps(f)(of_compiled)
 
     @functools.wraps(f)
@@ -153,7 +152,7 @@ def derivative(f: Function, n: int = 1) -> Function:
         found = _expand(f, [x, *args], kwargs, {0: [ones]}, max(order, 1), "derivative")
         return map_tree(lambda terms: _plain(terms.at(order), math.factorial(order)), found)
 
-    _derived[function] = f, order
+    _orders[function] = order
     return function
 
 
