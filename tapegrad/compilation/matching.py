@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, RESULT, Learner, Source
-from tapegrad.compilation.program import Program, alike, number_of, view_of
+from tapegrad.compilation.program import ELEMENT, Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse
 from tapegrad.core import base, compiled_methods
@@ -21,14 +21,14 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
-from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
-PRODUCTS = MEANING[np.matmul], REGISTRY["einsum"]
-PARTS = REGISTRY["getitem"], REGISTRY["element"]
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
+PARTS = {op for op in REGISTRY.values() if op is ELEMENT or op.window == "part"}
 QUICK = 4  # operands of an op that is compared before it is computed
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
@@ -79,7 +79,7 @@ class Path:
             if came < n:
                 begin = rows.step(came)
                 continue
-            raised, state[layout.RAISED] = state[layout.RAISED], 0
+            raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
             if not raised:
                 break
             if raised & told:
@@ -258,7 +258,9 @@ class Matcher:
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        if event.op not in PARTS or not self.program.views[k] or not alike(event.attrs["index"], index):
+        if event.op not in PARTS or not self.program.views[k]:
+            return None
+        if not alike(event.attrs.get("index"), index):
             return None
         if not self._takes(self.path, k, 0, x, True):
             return None
@@ -358,7 +360,7 @@ class Matcher:
         finally:
             if before is not None:
                 forward.error_mode.reset(before)
-        raised, rows.state[layout.RAISED] = rows.state[layout.RAISED], 0
+        raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
         self._warned = self._warned or bool(raised & self._told)
 
     def like(self, x: Handle) -> Any:

@@ -14,9 +14,11 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape.record import Template
 from tapegrad.tape.tape import LARGE
 
-ELEMENT, CONCATENATE = REGISTRY["element"], REGISTRY["concatenate"]
+ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
+CONCATENATE = MEANING[np.concatenate]
 REDUCING = {
     MEANING[function]: ufunc.reduce
     for function, ufunc in (
@@ -170,7 +172,7 @@ class Program:
         known = [np.array(event.value) for event in events]
         with np.errstate(all="ignore"):
             self.rows.run(0, len(events))
-        self.rows.state[layout.RAISED] = 0
+        self.rows.state[layout.ERRORS_MET] = 0
         return [x.tobytes() == y.tobytes() for x, y in zip(self.values, known, strict=True)]
 
     def _own(self, event: Event, k: int) -> Event:

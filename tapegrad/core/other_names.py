@@ -70,7 +70,7 @@ MODULE = _read("""
     pmap: tg.batch.map has members computed by threads, processes and machines
     tree tree_map tree_util: parameters may be dicts and lists; tg.func.ravel_tree makes a vector of them
     set_default_dtype: Tensors of Python's numbers are float64; give dtype=np.float32 where they are made
-    jit compile: tg.njit compiles a function by Numba
+    jit: tg.compile runs a function by a program; tg.njit compiles it by Numba
     Parameter: tg.tensor(data, requires_grad=True) makes a leaf
     nn optim: tapegrad has no layers or optimizers; tapegrad.scipy.optimize.minimize takes plain functions
     numpy: import NumPy itself, its functions take Tensors

@@ -54,9 +54,11 @@ from tapegrad.native.arrays import is_active_array
 from tapegrad.native.buffers import empty_array
 from tapegrad.native.deferred import Deferred, emit_address, emit_adjoint, emit_call
 from tapegrad.native.scalar import PASSIVE, Active, taped
+from tapegrad.ops import MEANING
 
 FLOATS = ir.PointerType(F64)
 WHOLE = types.Integer, types.Boolean  # of arrays of these a copy is made, of floats
+POWER = MEANING[np.power].name
 ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg"}
 
 
@@ -513,7 +515,7 @@ class _Row:
             truth = compare(COMPARISONS[function], a, b)
             return _Node(a.lift(choice(truth, a.real().lift(1.0), a.real().lift(0.0))), False)
         name = OPS.get(function, function)
-        parts = [self._evaluate(part, name != "power") for part in args]
+        parts = [self._evaluate(part, name != POWER) for part in args]
         found = evaluate(name, *(part.number for part in parts))
         return _Node(found, any(part.active for part in parts), name, parts)
 

@@ -103,7 +103,7 @@ REFUSED = [
     ("no axis", lambda: np.cumulative_sum(X), errors.ShapeError, "axis"),
     ("no axis of cumulative_prod", lambda: np.cumulative_prod(X), errors.ShapeError, "axis"),
     ("axis of cumulative_sum", lambda: np.cumulative_sum(X, axis=2), errors.AxisError, "axis 2"),
-    ("axis of another type", lambda: np.cumprod(X, axis=0.5), TypeError, "int"),
+    ("axis of another type", lambda: np.cumprod(X, axis=0.5), TypeError, "whole number"),
 ]
 
 

@@ -265,7 +265,7 @@ THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY = range(4)
 # loop: 0 for a number. Or the objects that a function of Python's is called with. What only a group knows
 # starts anew with each block: it does not advance.
 (
-    PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, RAISED,
+    PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, RUN_WORDS,
 ) = range(15)  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block

@@ -8,7 +8,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, stack
 from tapegrad.kernels.replay.layout import *
 
 
-def run(state: int, begin: int, end: int) -> int:
+def run_rows(state: int, begin: int, end: int) -> int:
     """Run rows from `begin` to before `end`: where it came to, a row for Python to run or the end.
 
     Errors of floating-point numbers that it meets are noted.
@@ -16,13 +16,13 @@ def run(state: int, begin: int, end: int) -> int:
     s = i64(state)
     if call(s.test_flags, s.all_flags) & 0xFFFFFFFF:
         invoke(s.clear_flags, s.all_flags)
-    came = ran(state, begin, end)
-    s[RAISED] = s.raised | call(s.test_flags, s.all_flags) & 0xFFFFFFFF
+    came = rows_from(state, begin, end)
+    s[ERRORS_MET] = s.errors_met | call(s.test_flags, s.all_flags) & 0xFFFFFFFF
     return came
 
 
-def ran(state: int, begin: int, end: int) -> int:
-    """As `run`, but for errors."""
+def rows_from(state: int, begin: int, end: int) -> int:
+    """As `run_rows`, but for errors."""
     row = begin
     while row < end:
         at = i64(state).program_rows + 8 * PROGRAM_ROW * row
@@ -30,22 +30,22 @@ def ran(state: int, begin: int, end: int) -> int:
         if kind == BY_PYTHON:
             return row
         if kind == BY_CALL:
-            if called(state, at) == 0:
+            if call_row(state, at) == 0:
                 return row
             row += 1
         else:
             stop = min(end, i64(at).row_group)
             for low in range(0, i64(at).row_extent, PROGRAM_BLOCK):
                 for q in range(stop - row):
-                    advance(at + 8 * PROGRAM_ROW * q, low)
+                    run_block(at + 8 * PROGRAM_ROW * q, low)
             row = stop
     return end
 
 
-def called(state: int, at: int) -> int:
+def call_row(state: int, at: int) -> int:
     """Call a function of Python's, whose result is dropped; 0 where it has raised an error, now cleared."""
     s, r = i64(state), i64(at)
-    s[RAISED] = s.raised | call(s.test_flags, s.all_flags) & 0xFFFFFFFF  # NumPy begins without any
+    s[ERRORS_MET] = s.errors_met | call(s.test_flags, s.all_flags) & 0xFFFFFFFF  # NumPy begins without any
     out = call(s.call_function, r.row_function, at + 8 * ROW_PLACES, r.row_count, 0)
     if out == 0:
         invoke(s.clear_error)
@@ -54,7 +54,7 @@ def called(state: int, at: int) -> int:
     return 1
 
 
-def advance(at: int, low: int) -> int:
+def run_block(at: int, low: int) -> int:
     """Run a block of a row."""
     r, places, extent = i64(at), stack(ROW_OPERANDS), stack(1)
     n = min(PROGRAM_BLOCK, r.row_extent - low)
@@ -67,19 +67,19 @@ def advance(at: int, low: int) -> int:
     return 1
 
 
-def serve(what: int, state: int, begin: int, end: int) -> int:
+def run_program(what: int, state: int, begin: int, end: int) -> int:
     """Run rows; or all that are left, see that nobody has a Tensor of an event, and run those in reverse.
 
     All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on.
     """
-    came = run(state, begin, end)
+    came = run_rows(state, begin, end)
     if what == RUN_ROWS or came < end:
         return came
     s = i64(state)
     s[HELD] = is_held(s.events_at, s.event_count, s.weak_references_at)
-    if s.held or s.raised or s.reverse_at == 0:
+    if s.held or s.errors_met or s.reverse_at == 0:
         return end
-    return end + ran(s.reverse_at, 0, s.reverse_count)
+    return end + rows_from(s.reverse_at, 0, s.reverse_count)
 
 
 def is_held(events: int, count: int, weak: int) -> int:
