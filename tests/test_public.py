@@ -8,10 +8,10 @@ import tapegrad as tg
 
 NAMES = [
     "Tensor", "arange", "array", "asarray", "autograd", "backward", "batch", "compile", "diagnostics",
-    "empty_like", "enable_grad", "errors", "eye", "from_numpy", "full", "full_like", "func", "grad", "gradcheck",
-    "gradgradcheck", "guard", "inference_mode", "interop", "is_grad_enabled", "is_inference_mode_enabled",
-    "linspace", "logsumexp", "njit", "no_grad", "ones", "ones_like", "report", "set_grad_enabled",
-    "show_config", "tensor", "zeros", "zeros_like",
+    "empty_like", "enable_grad", "errors", "eye", "from_numpy", "full", "full_like", "func", "grad",
+    "gradcheck", "gradgradcheck", "guard", "inference_mode", "interop", "is_grad_enabled",
+    "is_inference_mode_enabled", "linspace", "logsumexp", "njit", "no_grad", "ones", "ones_like",
+    "report", "set_grad_enabled", "show_config", "tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

@@ -32,6 +32,7 @@ NO_SIZE = {
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
     "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "progress.py": {"INTERVAL", "LONG"},  # seconds
+    "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/function.py": {"MOST_PATHS", "MOST_EVENTS", "MOST_BYTES"},
     "compilation/matching.py": {"LIVE", "QUICK", "NO_OP"},  # kinds; an op of five operands is computed first

@@ -657,6 +657,65 @@ def derivative_of_a_part(x, k):
 
 
 @simple
+def cotangents_of_other_graphs(x, k):
+    w = tg.tensor(np.ones(4), requires_grad=True)
+    y, h = np.sin(w) * 2.0, x * 2.0
+    (g,) = tg.grad(y, w, h, create_graph=k % 2 == 0)
+    z = np.cos(w) * 2.0
+    z.backward(np.sin(x))
+    return np.sum(h * g) + np.sum(w.grad.detach())
+
+
+@simple
+def inputs_that_no_way_leads_to(x, k):
+    w = tg.tensor(np.ones(4), requires_grad=True)
+    y = x * 3.0
+    found = tg.grad(np.sum(w * w), [w, y], allow_unused=True)
+    np.sum(w * 2.0).backward(inputs=[w])
+    return np.sum(y) + np.sum(found[0]) * float(found[1] is None)
+
+
+@simple
+def all_kinds_of_attributes(x, k):
+    y = np.sin(x)
+    told = y.requires_grad, y.is_leaf, y.grad_fn is None, y.retains_grad, y._version, y.is_inference(), len(y)
+    y.retain_grad()
+    return np.sum(y) * float(sum(map(int, told)))
+
+
+@simple
+def every_way_to_write(x, k):
+    y, z, v = x * 2.0, x * 3.0, np.exp(x)
+    match k % 8:
+        case 0:
+            y[1:] += z[:-1]
+        case 1:
+            y[...] = z
+        case 2:
+            np.copyto(y, z)
+        case 3:
+            y.copy_(z)
+        case 4:
+            y.add_(z)
+        case 5:
+            np.put(y, [0, 1], z[:2])
+        case 6:
+            y[[0, 2]] = z[:2]
+        case 7:
+            y[0] = z[1]
+    return np.sum(y * z) + np.sum(v)
+
+
+@simple
+def written_by_what_is_given_out(x, k):
+    w = tg.tensor(np.ones(4), requires_grad=True) * 1.0
+    w[1:3] = (x * 2.0)[:2]
+    w += np.sin(x)
+    w[0] *= x[1] * 2.0
+    return np.sum(w * w)
+
+
+@simple
 def own_leaf_inside(x, k):
     w = tg.tensor([1.0, 2.0], requires_grad=True)
     (g,) = tg.grad(np.sum(w * w * (1.0 + k)), w)

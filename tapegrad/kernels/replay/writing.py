@@ -61,7 +61,8 @@ def slot_setitem(self: int, key: int, value: int) -> int:
 def update(self: int, args: int, count: int) -> int:
     """``(x, new)``: True where x, or what it is a view of, is now what an operator made of it; or None."""
     g, given, done = i64(shared()), i64(args), UNHANDLED
-    if count == 2 and obj(given[0]).type == g.tensor_type and obj(given[1]).type == g.tensor_type:
+    tensors = count == 2 and obj(given[0]).type == g.tensor_type and obj(given[1]).type == g.tensor_type
+    if tensors and obj(given[0]).tape != 0 and obj(given[1]).tape != 0:  # 0: what a program has given out
         base = base_of(given[0])
         if base == g.none_at_all:
             done = replaced(given[0], given[1])
