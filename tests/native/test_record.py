@@ -107,7 +107,7 @@ def infinite(x):
     return t[1]
 
 
-def test_a_cotangent_of_zero_moves_nothing():
+def test_what_nothing_came_to_moves_nothing():
     check(infinite, lambda x: np.array([0.0, x[2], x[1]]), second=True)
 
 
@@ -407,7 +407,7 @@ def unused(x):
     return t[1] + 0.0 * x[0]
 
 
-def test_a_cotangent_of_zero_moves_nothing_where_a_partial_is_an_infinite_literal():
+def test_what_nothing_came_to_moves_nothing_where_a_partial_is_an_infinite_literal():
     check(unused, lambda x: np.array([x[1] * x[2], x[0] * x[2], x[0] * x[1]]), second=True)
 
 
