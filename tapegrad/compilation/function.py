@@ -202,8 +202,8 @@ class Kind:
         How many there were, and how many were learned from.
     reason
         Why the latest one that was learned from has given no program.
-    lock
-        Held by the call at work.
+    lock, work
+        Held by the call at work; that call.
     """
 
     def __init__(self, given: Sequence[Any]) -> None:
@@ -211,6 +211,7 @@ class Kind:
         self.calls = self.attempts = self.in_vain = 0
         self.reason = ""
         self.lock = threading.Lock()
+        self.work = _Work(self, any(isinstance(x, Handle) for x in given))
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
         x = value_of(given[0])
         self.type, self.strides = type(x), getattr(x, "strides", ())
@@ -334,7 +335,7 @@ def _matched(
     if not kind.lock.acquire(blocking=False):
         return begin().recorded(_finished, pull)
     try:
-        return _Work(kind, given, pull, begin).result(run)
+        return kind.work.result(given, pull, run, begin)
     finally:
         kind.lock.release()
 
@@ -342,13 +343,15 @@ def _matched(
 class _Work:
     """A call at work."""
 
-    def __init__(self, kind: Kind, given: Sequence[Any], pull: bool, begin: Callable[[], Call]) -> None:
-        self.kind, self.given, self.pull, self.begin = kind, given, pull, begin
-        self.call: Call | None = None
-        self.aside: list[Any] = []  # the tape that was open, if it was set aside
+    def __init__(self, kind: Kind, of_tensors: bool) -> None:
+        self.kind, self.of_tensors = kind, of_tensors
+        self.begin: Callable[[], Call] | None = None
+        self.call: Call | None = None  # where it is recorded after all
+        self.aside: list[Any] = []  # the tape that was open then, if it was set aside
 
     def sources(self) -> Any:
         """Tensors of the arguments, as the call is recorded after all."""
+        assert self.begin is not None
         self.call = call = self.begin()
         call.see_outside()
         if not call.outside:
@@ -357,37 +360,46 @@ class _Work:
         call.given = [x if array is None else wrap(array) for x, array in zip(call.given, lent, strict=True)]
         return call.sources()
 
-    def result(self, run: Callable[[list[Tensor]], Any]) -> tuple[Any, Any]:
+    def result(
+        self,
+        given: Sequence[Any],
+        pull: bool,
+        run: Callable[[list[Tensor]], Any],
+        begin: Callable[[], Call],
+    ) -> tuple[Any, Any]:
         """What the call gives."""
-        matcher = self.kind.matcher
+        matcher, self.begin = self.kind.matcher, begin
         try:
-            matcher.start(self.given, self.sources, Learner() if self.kind.learns else None)
-            for buffer, x in zip(matcher.program.arguments, self.given, strict=True):
+            matcher.start(given, self.sources, self.kind.learns)
+            for buffer, x in zip(matcher.program.arguments, given, strict=True):
                 buffer[...] = value_of(x)
             found = self._called(run)
             if matcher.is_complete(found):
                 del found
-                pull = self.pull or (
-                    matcher.path.is_number and any(isinstance(x, Handle) for x in self.given)
-                )
-                if matcher.finish(pull):
+                path = matcher.path
+                pulled = pull or (self.of_tensors and path.is_number)
+                if matcher.finish(pulled):
                     matcher.end()
                     matcher.prefer()
-                    return self._computed(pull)
-                found = matcher.results[matcher.path.result]
+                    value, parts = path.value(), [part() for part in path.parts] if pulled else None
+                    if self.of_tensors:
+                        value = record_run(path.program, path.result, value, parts, given)
+                    return value, parts
+                found = matcher.results[path.result]
             matcher.leave()
             call = self.call
             assert call is not None
             if matcher.learner is not None:
                 self.kind.learn(call, matcher.learner, found)
             call.look_outside(found)
-            return _given(call, found, self.pull)
+            return _given(call, found, pull)
         finally:
             if matcher.left:
                 matcher.renew()
             self.kind.count(matcher.let_go() or matcher.left)
+            self.begin = self.call = None
             if self.aside:
-                resume(self.aside[0])
+                resume(self.aside.pop())
 
     def _called(self, run: Callable[[list[Tensor]], Any]) -> Any:
         matcher = self.kind.matcher
@@ -402,25 +414,3 @@ class _Work:
                 _enabled.set(True)
         finally:
             _enabled.set(True)  # an interrupt may have come as the other was about to be called
-
-    def _computed(self, pull: bool) -> tuple[Any, Any]:
-        """The value and the derivatives of a call that has followed a path to its end."""
-        path = self.kind.matcher.path
-        value, parts = _own(path.program.values[path.result]), None
-        if pull:
-            parts = []
-            for ct, x in zip(path.reverse.gradients, path.program.arguments, strict=True):
-                if ct is None:
-                    parts.append(_own(np.zeros_like(x)))
-                else:
-                    parts.append(_own(ct) if ct.ndim == x.ndim else np.full_like(x, ct))
-        if any(isinstance(x, Handle) for x in self.given):
-            return record_run(path.program, path.result, value, parts, self.given), parts
-        return value, parts
-
-
-def _own(buffer: np.ndarray) -> Any:
-    """A value as the caller is to have it."""
-    if buffer.ndim:
-        return buffer.copy()
-    return buffer.item() if buffer.dtype is DOUBLE else buffer[()]

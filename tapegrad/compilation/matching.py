@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,9 @@ class Path:
         What compiled code compares with (`kernels.replay.layout`); the last event is none.
     reverse
         What computes gradients of a result that is one real number.
+    value, parts
+        Functions that give the value, and derivatives by leaves of the arguments, as the caller is to have
+        them.
     """
 
     def __init__(self, program: Program, result: int) -> None:
@@ -54,6 +58,11 @@ class Path:
         value = program.values[result]
         self.is_number = value.size == 1 and value.dtype.kind == "f"
         self._reverse = Reverse(program, result) if self.is_number else None
+        self.value, self.parts = _giving(value), []
+        if self._reverse is not None:
+            pairs = zip(self._reverse.gradients, program.arguments, strict=True)
+            self.parts = [_giving_like(ct, x) for ct, x in pairs]
+        self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
         state = program.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = self.begin, n
         state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
@@ -71,9 +80,10 @@ class Path:
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
         rows, n = self.program.rows, len(self.program.events)
-        state, reverse = rows.state, self.reverse.rows if pull else None
-        state[layout.REVERSE_AT] = 0 if reverse is None else reverse.at
-        state[layout.REVERSE_COUNT] = m = 0 if reverse is None else len(reverse)
+        state, m = rows.state, len(self.reverse.rows) if pull else 0
+        if pull is not self._pulls:
+            state[layout.REVERSE_AT] = self.reverse.rows.at if pull else 0
+            state[layout.REVERSE_COUNT], self._pulls = m, pull
         while True:
             came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
             if came < n:
@@ -88,7 +98,7 @@ class Path:
         if state[layout.HELD]:
             return False
         if came < n + m:
-            reverse.run(reverse.step(came - n), m)  # type: ignore[union-attr]
+            self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
     def explain(self) -> str:
@@ -125,6 +135,20 @@ def _live(buffer: np.ndarray) -> tuple[int, int]:
         return layout.AN_ARRAY, id(buffer)
     kind = KINDS.get(buffer.dtype.char)
     return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
+
+
+def _giving(buffer: np.ndarray) -> Callable[[], Any]:
+    """A function that gives a copy of a buffer, of a double a float."""
+    if buffer.ndim:
+        return buffer.copy
+    return buffer.item if buffer.dtype == np.dtype(float) else functools.partial(number_of, buffer)
+
+
+def _giving_like(ct: np.ndarray | None, x: np.ndarray) -> Callable[[], Any]:
+    """A function that gives a derivative by x; a cotangent without axes stands for all elements."""
+    if ct is None:
+        return _giving(np.zeros_like(x))
+    return _giving(ct) if ct.ndim == x.ndim else functools.partial(np.full_like, x, ct)
 
 
 def _is_constant(x: Handle) -> bool:
@@ -193,14 +217,12 @@ class Matcher:
 
     # ------------------------------------------------------------ expecting
 
-    def start(
-        self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learner: Learner | None
-    ) -> None:
+    def start(self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: bool) -> None:
         """Expect the first event of the latest path, of these arguments.
 
-        `sources` gives Tensors of them where the call leaves the paths.
+        `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
-        self._given, self._begin, self.learner, self.left = given, sources, learner, False
+        self._given, self._begin, self._learns, self.left = given, sources, learns, False
         self._known, self._computed, self._warned = -1, 0, False
         self._filled: list[Handle] = []
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
@@ -400,6 +422,7 @@ class Matcher:
         """
         if not self.left:
             self._known = self.position
+            self.learner = Learner() if self._learns else None
             self.end()
             self.left = self._stale = True
             if self._computed < self._known and not self._warned:
