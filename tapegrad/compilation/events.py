@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,13 @@ from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.ops import MEANING
-from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tensor import Tensor
 
 POWER = MEANING[np.power]
+WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
+SIMPLE = int, str, type(None)  # what arguments that are no operands are
+UNKNOWN = object()
 PYTHON_S = (int, float, bool)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 
@@ -38,14 +41,36 @@ class Source(NamedTuple):
 ARGUMENT, RESULT, LIVE, FIXED = range(4)
 
 
+class Several(NamedTuple):
+    """Operands in a list or a tuple."""
+
+    kind: type
+    parts: tuple[Any, ...]
+
+
+class Brought(NamedTuple):
+    """An array that a call brings, by the number of the operand that it is."""
+
+    operand: int
+
+
+class Called(NamedTuple):
+    """A call of a function of NumPy's that means an op: operands as sources, all else as it was given."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 class Event(NamedTuple):
-    """An operation: op, operands, attributes, what it gave, and whether that is a view of the operand."""
+    """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called."""
 
     op: Primitive
     operands: tuple[Source, ...]
     attrs: Attributes
     value: Any
     is_view: bool
+    call: Called | None = None
 
 
 class Learner:
@@ -67,6 +92,34 @@ class Learner:
     def add(self, x: Tensor, source: Source) -> None:
         """Know a Tensor from now on."""
         self.known[id(x)] = weakref.ref(x), source, x._tape, x._at
+
+    def call(
+        self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """Return what a function of NumPy's gives, and note how it was called if it means an op."""
+        before = len(self.events)
+        out = how(*args, **kwargs)
+        if len(self.events) == before + 1 and isinstance(out, Handle):
+            event = self.events[-1]
+            given = [self._given(x, event) for x in args]
+            simple = all(isinstance(x, SIMPLE) for x in kwargs.values()) and UNKNOWN not in given
+            means = function in event.op.functions and isinstance(event.op, WITHOUT_ERRORS)
+            if simple and means and self.source_of(out) == Source(RESULT, before):
+                self.events[-1] = event._replace(call=Called(function, tuple(given), dict(kwargs)))
+        return out
+
+    def _given(self, x: Any, event: Event) -> Any:
+        """An argument as a later one is compared with it; UNKNOWN where it cannot be."""
+        if isinstance(x, Handle):
+            return self.source_of(x) or UNKNOWN
+        if type(x) is np.ndarray:
+            operands = enumerate(event.operands)
+            return next((Brought(q) for q, s in operands if s.kind == LIVE and s.value is x), UNKNOWN)
+        if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
+            parts = tuple(self._given(part, event) for part in x)
+            return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
+        simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
+        return x if simple else UNKNOWN
 
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
         """Expect nothing."""

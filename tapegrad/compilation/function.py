@@ -88,7 +88,7 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
     array([7.573239, 8.183677])
     >>> print(energy.explain())
     energy: 3 calls with float64 (2,)
-      way 1: 5 operations, result 4; 3 compared in compiled code
+      way 1: 5 operations, result 4; 4 compared in compiled code
     """
     return Compiled(f, argnums)
 

@@ -10,8 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, RESULT, Learner, Source
-from tapegrad.compilation.program import ELEMENT, Program, alike, number_of, view_of
+from tapegrad.compilation.events import (
+    ARGUMENT,
+    FIXED,
+    LIVE,
+    POWER,
+    PYTHON_S,
+    RESULT,
+    WITHOUT_ERRORS,
+    Brought,
+    Learner,
+    Several,
+    Source,
+)
+from tapegrad.compilation.program import Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse
 from tapegrad.core import base, compiled_methods
@@ -23,13 +35,11 @@ from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.ops import REGISTRY, forward
-from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
+from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
-WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
-PARTS = {op for op in REGISTRY.values() if op is ELEMENT or op.window == "part"}
 QUICK = 4  # operands of an op that is compared before it is computed
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
@@ -110,11 +120,12 @@ class Path:
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
         for k, event in enumerate(self.program.events):
-            row, usable = (
-                self.words[k],
-                len(event.operands) <= 2 and not event.attrs and self.program.exact[k],
-            )
+            row, part = self.words[k], "index" in event.attrs and self.program.views[k]
+            usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             row[layout.EVENT_HANDLE] = id(results[k])
+            if part:
+                row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
+                row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
             for q, source in enumerate(event.operands[:2]):
                 kind, at = layout.THIS_OBJECT, 0
                 if source.kind == LIVE:
@@ -274,15 +285,52 @@ class Matcher:
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
 
+    def call(
+        self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """Return what a function of NumPy's gives: the Tensor that comes next, or what computes it does."""
+        if self.left:
+            return (
+                how(*args, **kwargs)
+                if self.learner is None
+                else self.learner.call(function, how, args, kwargs)
+            )
+        k = self.position
+        if k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
+            known = self.program.events[k].call
+            if (
+                known is not None
+                and known.function is function
+                and known.kwargs == kwargs
+                and len(known.args) == len(args)
+                and all(self._is_given(k, given, x) for given, x in zip(known.args, args, strict=True))
+                and forward.error_mode.get() is self._handling
+            ):
+                self.state[layout.NEXT_EVENT] += EVENT_BYTES
+                return self.results[k]
+        return how(*args, **kwargs)
+
+    def _is_given(self, k: int, known: Any, x: Any) -> bool:
+        """Whether an argument of a function is the one that is expected."""
+        if type(known) is Source:
+            return x is (self.arguments if known.kind == ARGUMENT else self.results)[known.value]
+        if type(known) is Several:
+            parts: Any = x if type(x) is known.kind else ()
+            pairs = zip(known.parts, parts, strict=False)
+            return len(parts) == len(known.parts) and all(self._is_given(k, y, x) for y, x in pairs)
+        if type(known) is Brought:
+            return type(x) is np.ndarray and self._takes(self.path, k, known.operand, x, True)
+        return alike(known, x)
+
     def part(self, x: Handle, index: Any) -> Tensor | None:
         """Return the Tensor of a part by a basic index, if it is what comes next."""
         k = self.position
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        if event.op not in PARTS or not self.program.views[k]:
+        if "index" not in event.attrs or not self.program.views[k]:
             return None
-        if not alike(event.attrs.get("index"), index):
+        if not alike(event.attrs["index"], index):
             return None
         if not self._takes(self.path, k, 0, x, True):
             return None

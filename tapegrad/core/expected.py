@@ -7,7 +7,7 @@ program computes up to there; for anything else it ends, and its operations are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ expected: dict[int, Matcher] = {}  # by the id of such a Tensor: the program tha
 
 class Matcher(Protocol):
     """A program at work, as what records sees it."""
+
+    def call(
+        self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """Return what a function of NumPy's gives, by what computes it unless that is expected."""
 
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
         """Return the Tensor of a result that is expected, without a value; None if it is to be computed."""

@@ -111,6 +111,8 @@ def call_function(
     if implementation is not None:
         mode = enabled()
         if type(mode) is not Mode or mode.profile is None:
+            if type(mode) is Mode and mode.matcher is not None:
+                return mode.matcher.call(function, implementation, args, kwargs)
             return implementation(*args, **kwargs)
         with mode.profile.event(f"{function.__module__}.{function.__name__}", args):
             return implementation(*args, **kwargs)

@@ -970,6 +970,34 @@ def unpacks(x, k):
     return a * b + c * d
 
 
+@hostile
+def array_among_those_joined():
+    a = np.ones(2)
+
+    def f(x, k):
+        a[0] = float(k)
+        other = [a, [1.0, 2.0], np.arange(3.0), a.astype(np.float32), (3.0,)][k % 5]
+        y = np.concatenate([other, x[:-1] * 2.0])
+        z = np.concatenate((y, x), axis=0) if k % 3 else np.concatenate([y, x])
+        return np.sum(z * np.arange(float(len(z))))
+
+    return f, None
+
+
+@simple
+def arguments_of_functions(x, k):
+    m = np.outer(x, x + 1.0)
+    axis, keep = [(0, True), (1, False), (None, False), ((0, 1), True), (-1, False)][k % 5]
+    found = np.sum(m, axis, keepdims=keep) * np.max(m, axis=axis, keepdims=keep)
+    return np.sum(found) + np.sum(np.reshape(m, (2, 8)) if k % 2 else m) + np.sum(m[k % 3 :, 1:][..., None])
+
+
+@simple
+def nan_aware(x, k):
+    y = np.sin(x) * (1.0 if k % 3 else np.array([1.0, np.nan, 1.0, 1.0]))
+    return np.nansum(y) + np.nanmax(y)
+
+
 @simple
 def stacks(x, k):
     return np.sum(np.stack([x[0] * x[1], x[2], x[3] * 2.0]) ** 2)

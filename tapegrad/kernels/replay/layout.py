@@ -251,11 +251,11 @@ EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at
 # the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
-# Tensor or object that it has to be, where its number goes, as float64 or float32, or of the array that
-# takes its elements.
+# Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
+# its elements, or of an index that it has to be equal to.
 NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, MATCHING_WORDS = range(4)
 EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_SIZE = 0, 1, 2, 6
-THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY = range(4)
+THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of
 # floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,

@@ -11,10 +11,23 @@ from tapegrad.kernels.replay.operands import in_force, same_words, size_of
 
 def matched(sheet: int, a: int, b: int) -> int:
     """A new reference to the Tensor that stands for the result; 0 with an error set; UNHANDLED."""
-    g = i64(shared())
-    event = i64(g.matching).next_event
+    event = i64(i64(shared()).matching).next_event
     if i64(event).event_op != i64(sheet).op:
         return UNHANDLED
+    return given_out(event, a, b)
+
+
+def matched_part(self: int, key: int) -> int:
+    """As `matched`, for a part of a Tensor by a basic index."""
+    event = i64(i64(shared()).matching).next_event
+    if i64(event).event_op <= 1 or i64(event)[EVENT_OPERANDS + 2] != AN_INDEX:
+        return UNHANDLED
+    return given_out(event, self, key)
+
+
+def given_out(event: int, a: int, b: int) -> int:
+    """The Tensor of an event, if these are its operands, and the next event is expected."""
+    g = i64(shared())
     if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
         return UNHANDLED
     mode, handling = in_force(), stack(1)
@@ -39,6 +52,8 @@ def taken(operand: int, x: int) -> int:
         return 0
     if kind == AN_ARRAY:
         return is_copied(at, x)
+    if kind == AN_INDEX:
+        return is_same_index(at, x)
     number = 0.0
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
@@ -56,6 +71,35 @@ def taken(operand: int, x: int) -> int:
         f32(at)[0] = number
     else:
         f64(at)[0] = number
+    return 1
+
+
+def is_same_index(known: int, x: int) -> int:
+    """Whether an index has the same objects, which small numbers are, in the same slices."""
+    g, kind = i64(shared()), obj(known).type
+    if known == x:
+        return 1
+    if obj(x).type != kind:
+        return 0
+    if kind == g.slice_type:
+        return is_same_slice(known, x)
+    if kind != g.tuple_type or obj(known).size != obj(x).size:
+        return 0
+    for q in range(obj(x).size):
+        mine, theirs = i64(x + TUPLE_ITEMS_AT)[q], i64(known + TUPLE_ITEMS_AT)[q]
+        if mine != theirs:
+            if obj(mine).type != g.slice_type or obj(theirs).type != g.slice_type:
+                return 0
+            if is_same_slice(theirs, mine) == 0:
+                return 0
+    return 1
+
+
+def is_same_slice(known: int, x: int) -> int:
+    """Whether two slices have the same objects."""
+    for d in range(3):
+        if i64(known + SLICE_AT)[d] != i64(x + SLICE_AT)[d]:
+            return 0
     return 1
 
 

@@ -4,6 +4,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.matching import matched_part
 from tapegrad.kernels.replay.operands import drop, in_force, left, size_of, tape_of
 from tapegrad.kernels.replay.words import place_of, window_words
 
@@ -22,6 +23,10 @@ def tensor_getitem(self: int, key: int) -> int:
 def part_of(self: int, key: int) -> int:
     """A new reference to the part's Tensor; 0 with an error set; UNHANDLED."""
     g, frame, items = i64(shared()), stack(OPERAND_WORDS), stack(1)
+    if g.matching != 0:
+        expected = matched_part(self, key)
+        if expected != UNHANDLED:
+            return expected
     x, numbers = obj(self).v, basic(key)
     if obj(self).type != g.tensor_type or x == 0 or numbers < 0:
         return UNHANDLED
