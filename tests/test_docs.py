@@ -83,4 +83,4 @@ def test_the_readme_runs_from_top_to_bottom(tmp_path, monkeypatch):
     names = {}
     for number, block in enumerate(blocks, 1):
         exec(compile(block, f"README.md, block {number}", "exec"), names)
-    assert number == 5 and (tmp_path / "run.html").exists() and (tmp_path / "graph.svg").exists()
+    assert number == 6 and (tmp_path / "run.html").exists() and (tmp_path / "graph.svg").exists()
