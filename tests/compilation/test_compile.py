@@ -236,6 +236,17 @@ def test_what_is_no_number_is_refused_as_ever():
         np.testing.assert_array_equal(compiled(np.ones(3)), 2 * np.ones(3))
 
 
+def test_what_a_tensor_has_not_is_told_as_ever():
+    tg.compile(smooth)
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    for name, text in (("cuda", "main memory"), ("nothing_like_it", "has no attribute 'nothing_like_it'")):
+        with pytest.raises(AttributeError, match=text) as found:
+            getattr(x, name)
+        assert found.value.name == name
+    with pytest.raises(AttributeError, match="reshape"):
+        x.shape = (2, 1)
+
+
 def test_compiled_functions_are_refused():
     with pytest.raises(TypeError, match=r"tg\.func\.value_and_grad"):
         tg.compile(tg.njit(lambda x: x))
