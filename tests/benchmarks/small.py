@@ -6,12 +6,10 @@ Small functions: a call makes the leaf of an array that is another one each time
 constants are plain arrays. Sweeps: ``backward`` alone, to so many leaves of ten elements, some with a hook
 that returns None; "again" is to gradients that are there. A growing history: every step moves the parameters
 by a gradient that is recorded itself; compared are steps 396 to 405 with steps 6 to 15. Values kept: so many
-products of a leaf, all alive until they are summed and swept back; compared is the time per record. What
-Numba and torch have made is frozen before: a full collection, which comes in some rounds, would look at it.
-Results are compared with torch's first, then each round calls both in turn. What is taken is the time of the
-one thread on the processor, which a busy machine disturbs least. Printed are best times and ratios, as the
-median of the rounds' ratios and in brackets that of the best times; a bar counts as met or missed if both say
-so.
+products of a leaf, all alive until they are summed and swept back; compared is the time per record. Results
+are compared with torch's first, then each round calls both in turn. What is taken is the time of the one
+thread on the processor, which a busy machine disturbs least. Printed are best times and ratios, as the median
+of the rounds' ratios and in brackets that of the best times; a bar counts as met or missed if both say so.
 """
 
 import os
@@ -19,7 +17,6 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
-import gc
 from itertools import count
 from operator import itemgetter
 from time import thread_time
@@ -203,8 +200,6 @@ def values(tools, full):
         calls = {tool.name: kept(tool, records) for tool in tools}
         agree(calls, f"{records:,} records")
         calls["few"] = kept(tools[0], FEW)
-        gc.collect()
-        gc.freeze()
         inner = dict.fromkeys(calls, 1) | {"few": MANY // FEW}
         times = in_turns(calls, 5 if records == MANY else 2, inner, clock=thread_time)
         of = {name: rows[:, 0] / (FEW if name == "few" else records) for name, rows in times.items()}
