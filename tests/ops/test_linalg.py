@@ -1144,14 +1144,16 @@ OF_LARGE = {
     "matmul": lambda a: a @ a[0] * a, "eigenvectors": lambda a: abs(L.eigh(a)[1]) ** 2,
     "qr": lambda a: L.qr(a)[0] @ L.qr(a)[1] * a[0], "singular vectors": lambda a: abs(L.svd(a)[0]) ** 2,
     "stack": lambda a: L.inv(a * np.array([1, 2]).reshape(2, 1, 1)) * a,
+    "singular vectors, tall": lambda a: abs(L.svd(np.concatenate([a, a * a]), full_matrices=False)[0]) ** 2,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["f", "D"])
 @pytest.mark.parametrize("name", OF_LARGE)
-def test_first_derivatives_of_large_matrices_are_those_recorded(name, dtype, random):
+@pytest.mark.parametrize("more", [1, -1])
+def test_first_derivatives_of_large_matrices_are_those_recorded(more, name, dtype, random):
     """Arrays are computed in memory that is used again; what was given out keeps its values."""
-    n = math.isqrt(LARGE // np.dtype(dtype).itemsize) + 1
+    n = math.isqrt(LARGE // np.dtype(dtype).itemsize) + more
     q = L.qr(random.normal(size=(n, n)) + (1j * random.normal(size=(n, n)) if dtype in "FD" else 0))[0]
     a = leaf((q * np.linspace(1, 1.5, n) @ np.conj(q.T) / 1.25).astype(dtype))
     out = OF_LARGE[name](a)

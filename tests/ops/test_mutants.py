@@ -17,6 +17,7 @@ EQUIVALENT = {
     r"decompositions._lower, .*: (another number in 1 \| of -1|sign dropped in -1)": "a square matrix",
     r"decompositions._lower, .*: another comparison in n <= BLOCK": "another limit",
     r"buffers.*: .* in .*nbytes( <| \*)": "other memory for the same numbers",
+    r"_into_memory.* in a.(shape if alike|shape == b.shape|dtype if)": "other memory for the same numbers",
     r"determinants.cofactors, .*: another number in 1 \| of -1$": "a square matrix",
     r"determinants._written_out, .*: another operator: Div in .*\[\[1, -1\]": "division by a sign",
     r"decompositions.gaps, .*: another operator: Sub": "0 divided by -1",
