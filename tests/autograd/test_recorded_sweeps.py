@@ -218,14 +218,14 @@ def operations(results):
     itertools.product(NAMES, ["float64", "complex128"]), lambda name, dtype: NAMES.index(name) % 9 == 0,
 ))  # fmt: skip
 def test_records_are_those_of_python(name, dtype):
-    """To third order one for one, but for equal ones, which are one, and formulas that are ops."""
+    """To fourth order one for one, but for equal ones, which are one, and formulas that are ops."""
     cases = checks.sample(name, PLAIN, dtype)
     for case in () if isinstance(cases, Absent) or (dtype != "float64" and name in REAL_ONLY) else cases:
-        found = [records_of(case, 3) for _ in range(3)][-1]
+        found = [records_of(case, 4) for _ in range(3)][-1]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(at_once, "rerecord", lambda *_: None)
             patch.setattr(at_once, "rerecord_sealed", lambda *_: None)
-            wanted = records_of(case, 3)
+            wanted = records_of(case, 4)
         assert len(found) == len(wanted)
         if isinstance(REGISTRY[name], Elementwise) and calls_a_step(REGISTRY[name]):
             continue
