@@ -546,7 +546,7 @@ class Reduction(Primitive):
 
     def _factor(self, x, out, axes):
         values = {"x": x, "out": np.reshape(out, kept(np.shape(x), axes)) if out is not None else None}
-        values["n"] = math.prod([np.shape(x)[a] for a in axes])
+        values["n"] = math.prod([np.shape(x)[a] for a in axes]) or 1  # of nothing: there is nothing to divide
         if self.total is not None:
             term = self.total.function(**{p: values[p] for p in self.total.parameters})
             values["total"] = np.sum(term, axis=axes, keepdims=True)

@@ -429,3 +429,16 @@ def test_squares_of_kinks_whatever_the_tapes_are(capacity, behind, monkeypatch):
         first, second, last = 16 * at**3, 48 * square, 96 * at
     for found, exact in ((g, first), (h, second), (third, last)):
         np.testing.assert_allclose(found.detach().numpy(), exact, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of a mean of nothing
+@pytest.mark.parametrize("reduce", [np.mean, np.var, np.std, np.prod, np.sum])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 0), -1), ((3, 0), None), ((0, 3), 0), ((0, 3), 1)])
+def test_reductions_of_nothing(shape, axis, reduce):
+    for _ in range(3):  # the third time by what the first two left
+        x = tg.tensor(np.zeros(shape), requires_grad=True)
+        (g,) = tg.grad(np.sum(reduce(x, axis=axis) ** 3), x, create_graph=True)
+        (h,) = tg.grad(np.sum(g * g), x, materialize_grads=True)
+        assert g.shape == h.shape == shape
+    tangent = tg.func.jvp(lambda x: reduce(x, axis=axis))(np.zeros(shape), np.zeros(shape))[1]
+    assert np.shape(tangent) == reduce(np.zeros(shape), axis=axis).shape
