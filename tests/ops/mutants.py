@@ -199,8 +199,9 @@ def _copied(statement, old, new):
 
 @functools.cache
 def everything():
-    """All mutants of all functions: (text, function, definition), in a fixed order."""
-    order = sorted(users(), key=lambda f: (f.__module__, f.__code__.co_firstlineno))
+    """All mutants of all functions, of closures of one text once: (text, function, definition), in order."""
+    different = {f.__code__: f for f in users()}.values()
+    order = sorted(different, key=lambda f: (f.__module__, f.__code__.co_firstlineno))
     return [(text, f, changed) for f in order for text, changed in mutants_of(f)]
 
 

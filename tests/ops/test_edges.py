@@ -136,6 +136,8 @@ FIRST = [
     ("fmax with nan", lambda x: np.fmax(x, NAN), [1], [1]),
     ("fmax of nan", np.fmax, [NAN, 1], [0, 1]),
     ("fmin of nan", np.fmin, [1, NAN], [1, 0]),
+    ("fmax, nan last", np.fmax, [1, NAN], [1, 0]),
+    ("fmin, nan first", np.fmin, [NAN, 1], [0, 1]),
     ("fmax of two nan", np.fmax, [NAN, NAN], [1, 0]),
     ("fmin of two nan", np.fmin, [NAN, NAN], [1, 0]),
     ("x % 2 at 4", lambda x: x % 2, [4], [1]),
