@@ -21,7 +21,7 @@ import pytest
 
 from tapegrad.autograd import traced_rules
 from tapegrad.kernels import table
-from tapegrad.ops import REGISTRY, decompositions, lapack, rules
+from tapegrad.ops import BY_OPCODE, REGISTRY, decompositions, forward, lapack, rules
 from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
@@ -200,7 +200,7 @@ def _copied(statement, old, new):
 @functools.cache
 def everything():
     """All mutants of all functions, of closures of one text once: (text, function, definition), in order."""
-    different = {f.__code__: f for f in users()}.values()
+    different = {f.__code__: f for f in reversed(users())}.values()
     order = sorted(different, key=lambda f: (f.__module__, f.__code__.co_firstlineno))
     return [(text, f, changed) for f in order for text, changed in mutants_of(f)]
 
@@ -263,9 +263,10 @@ def forget():
 
 @functools.cache
 def complete():
-    """Let all kernels have their numbers: those that mutants bring come after them."""
-    for op in REGISTRY.values():
+    """Let all kernels have their numbers and formulas their ufuncs, before there is a mutant in them."""
+    for op in filter(None, BY_OPCODE):
         op.complete()
+        forward.ufunc_of(op)
 
 
 def _announce(op):
