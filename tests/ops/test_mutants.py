@@ -11,6 +11,7 @@ SEED = 20240611
 # What nothing can notice, or only by its speed: part of a mutant (behind | is what it is in) and the reason.
 EQUIVALENT = {
     r"convolve.(jvp|vjp), .*: operands exchanged": "a convolution commutes, in both modes",
+    r"convolve.vjp, .*: another comparison in mode == 'full' \| of 1 in": "the same of both reversed",
     r"eig.vjp, .*: real dropped in real\(found\)": "of a real matrix; the sweep takes the real part",
     r"prod_factors, .*: negated in np.ones\(np.shape": "of no elements",
     r"decompositions.(mask|diagonal|identity), .*: (another number|sign dropped) in": "a square matrix",
