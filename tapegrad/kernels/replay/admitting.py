@@ -240,12 +240,18 @@ def array_in(memory: int, x: int) -> int:
     """A new array like another, in C order, from the first aligned byte of a buffer; 0 with an error set."""
     g, at = i64(shared()), obj(memory).data
     at = (at + g.alignment - 1) // g.alignment * g.alignment
-    invoke(g.incref, obj(x).descr)
-    out = call(g.new_array, g.ndarray_type, obj(x).descr, obj(x).ndim, obj(x).dims,
-               0, at, C_CONTIGUOUS | ALIGNED | WRITEABLE, 0)  # fmt: skip
+    return array_at(at, memory, x, 0, C_CONTIGUOUS | ALIGNED | WRITEABLE)
+
+
+def array_at(address: int, owner: int, like: int, strides: int, flags: int) -> int:
+    """A new array like another, at an address in memory that another object owns; 0 with an error set."""
+    g = i64(shared())
+    invoke(g.incref, obj(like).descr)
+    out = call(g.new_array, g.ndarray_type, obj(like).descr, obj(like).ndim, obj(like).dims,
+               strides, address, flags, 0)  # fmt: skip
     if out != 0:
-        invoke(g.incref, memory)
-        if call(g.set_base, out, memory) & 0xFFFFFFFF:
+        invoke(g.incref, owner)
+        if call(g.set_base, out, owner) & 0xFFFFFFFF:
             invoke(g.decref, out)
             return 0
     return out

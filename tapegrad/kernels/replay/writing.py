@@ -7,7 +7,7 @@ changes nothing. All else, and what is wrong, is left to Python.
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
-from tapegrad.kernels.replay.admitting import constant, follows, same_kind, shade_for
+from tapegrad.kernels.replay.admitting import array_at, constant, follows, same_kind, shade_for
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import (
@@ -502,16 +502,8 @@ def view_like(part: int, x: int, target: int) -> int:
     if x == target:
         invoke(g.incref, part)
         return part
-    invoke(g.incref, obj(part).descr)
     at = obj(target).data + obj(part).data - obj(x).data
-    out = call(g.new_array, g.ndarray_type, obj(part).descr, obj(part).ndim, obj(part).dims,
-               obj(part).strides, at, ALIGNED | WRITEABLE, 0)  # fmt: skip
-    if out != 0:
-        invoke(g.incref, target)
-        if call(g.set_base, out, target) & 0xFFFFFFFF:
-            invoke(g.decref, out)
-            return 0
-    return out
+    return array_at(at, target, part, obj(part).strides, ALIGNED | WRITEABLE)
 
 
 def is_own_memory(tape: int, x: int, seen: int) -> int:
