@@ -8,7 +8,7 @@ derivative does, a rule in Python, an older tape) lets `autograd.deferred` compu
 """
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
-from tapegrad.kernels.replay.admitting import same_kind
+from tapegrad.kernels.replay.admitting import array_at, same_kind
 from tapegrad.kernels.replay.any_op import recorded_result
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop_position, is_deferred, size_of
@@ -81,15 +81,8 @@ def array_without_value(like: int, function: int, attrs: int, items: int, n: int
         i64(steps)[d] = 0
     out = 0
     if failed == 0:
-        invoke(g.incref, obj(like).descr)
-        out = call(g.new_array, g.ndarray_type, obj(like).descr, obj(like).ndim, obj(like).dims, steps,
-                   g.unknown, ALIGNED, 0)  # fmt: skip
-    if out == 0:
-        invoke(g.decref, what)
-        return 0
-    if call(g.set_base, out, what) & 0xFFFFFFFF:  # which takes the reference
-        invoke(g.decref, out)
-        return 0
+        out = array_at(g.unknown, what, like, steps, ALIGNED)
+    invoke(g.decref, what)
     return out
 
 
