@@ -79,7 +79,13 @@ def formula(page: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+def without_data(app: Sphinx, what: str, name: str, *_: object) -> tuple[str, str] | None:
+    """Show `Tensor` without arguments: functions make them."""
+    return ("", "") if name == "tapegrad.Tensor" else None
+
+
 def setup(app: Sphinx) -> None:
     """Register what is above."""
+    app.connect("autodoc-process-signature", without_data)
     app.connect("doctree-read", without_last_lines)
     app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))

@@ -161,6 +161,29 @@ x.softmax(0) | AttributeError | tapegrad.scipy.special
 x.gather(0, [1]) | AttributeError | np.take_along_axis
 x.register_backward_hook(f) | AttributeError | x.register_hook
 int(s) | BorderError | int(); .item()
+tg.Tensor([1.0]) | TypeError | takes no data; found list; tg.tensor([1.0, 2.0], requires_grad=True)
+tg.Tensor(2, 3) | TypeError | found int, int; tg.zeros(shape)
+tg.Tensor(x, requires_grad=True) | TypeError | found Tensor, requires_grad; tg.tensor
+with tg.no_grad: x * 2 | TypeError | found the class; write with no_grad():
+with tg.enable_grad: x * 2 | TypeError | write with enable_grad():
+with tg.inference_mode: x * 2 | TypeError | write with inference_mode():
+with tg.autograd.profiler.profile: x * 2 | TypeError | write with profile():
+tg.set_grad_enabled("no") | TypeError | True or False; 'no'
+tg.inference_mode(3) | TypeError | True or False; 3
+ts.optimize.minimize(f(x), a) | TypeError | found Tensor; scipy.optimize.minimize(f, ...)
+tg.gradcheck(f, (a,)) | ValueError | no input requires grad; tg.tensor(a, requires_grad=True)
+F.apply(x) | GradientError | no static method; @staticmethod
+ts.integrate.quad(lambda t: x * t, 0, 1) | ShapeError | one number; (3,)
+tg.diagnostics.Graph(f) | TypeError | found function
+tg.diagnostics.Graph(f(x), x) | TypeError | mapping; found Tensor
+tg.diagnostics.flame_chart(f) | TypeError | found function; with profile()
+tg.report("no_such_folder/run.html").__enter__() | FileNotFoundError | no folder no_such_folder; run.html
+x *= 2 | GradientError | *=; leaf; tg.no_grad()
+x.requires_grad_(False); f(x).backward() | GradientError | does not require grad; no leaf; requires_grad=True
+with tg.no_grad(): y = f(x)¶y.backward() | GradientError | computed under no_grad
+tg.func.value_and_grad(f(x)) | TypeError | found Tensor; tg.func.value_and_grad(f)(x)
+np.random.default_rng(0).normal(s) | BorderError | np.asarray; .item()
+x[[0, 5]] | IndexError | index 5; (3,)
 """.strip().splitlines()
 
 
@@ -176,9 +199,10 @@ def test_what_is_said(line):
         "x": tg.tensor([1.0, 2.0, 3.0], requires_grad=True), "s": tg.tensor(0.5, requires_grad=True),
         "A": tg.tensor([[2.0, 0, 0], [0, 2, 0], [0, 0, 2]], requires_grad=True),
         "a": names["np"].ones(3), "f": lambda x: (x**2).sum(),
+        "F": type("F", (tg.autograd.Function,), {"forward": lambda ctx, x: x, "backward": lambda ctx, g: g}),
     }  # fmt: skip
     with pytest.raises(Exception) as caught:
-        exec(program, names)
+        exec(program.replace("¶", "\n"), names)
     assert type(caught.value).__name__ == kind, repr(caught.value)
     said = str(caught.value)
     assert all(word in said for word in words.split("; ")), said

@@ -1,5 +1,6 @@
 """What the package shows: to `dir`, to completion, and to ``import *``."""
 
+import inspect
 import types
 
 import pytest
@@ -38,3 +39,18 @@ def test_what_is_not_shown_is_there_for_those_who_know():
 
     assert isinstance(tg.kernels.cache, types.ModuleType) and tg.__version__
     assert {"__doc__", "__version__"} <= set(dir(tg))
+
+
+@pytest.mark.parametrize(("name", "arguments"), [
+    ("no_grad", ["function"]), ("set_grad_enabled", ["mode"]), ("inference_mode", ["mode"]),
+    ("guard", ["mode"]), ("autograd.set_detect_anomaly", ["mode", "check_nan"]),
+    ("autograd.graph.save_on_disk", ["directory"]),
+    ("autograd.Variable", ["data", "requires_grad", "volatile"]),
+    ("autograd.profiler.profile",
+     ["enabled", "record_shapes", "profile_memory", "with_stack", "with_flops"]),
+])  # fmt: skip
+def test_help_shows_what_a_class_is_made_with(name, arguments):
+    found = tg
+    for part in name.split("."):
+        found = getattr(found, part)
+    assert list(inspect.signature(found).parameters) == arguments

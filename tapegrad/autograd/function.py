@@ -224,7 +224,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         """
         if cls._is_legacy:
             raise GradientError(
-                f"{cls.__name__} has a forward that is no static method: call {cls.__name__}(...)(...)"
+                f"{cls.__name__}.apply: its forward is no static method; write @staticmethod above "
+                f"forward(ctx, ...) and backward, or, with an instance as ctx, call {cls.__name__}(...)(...)"
             )
         if cls._is_compiled:
             if kwargs:

@@ -162,7 +162,7 @@ def _varied(given: list[Any], what: str) -> list[int]:
     """Positions of the inputs that require grad; one given twice becomes two."""
     varied = [k for k, x in enumerate(given) if isinstance(x, Tensor) and x.requires_grad]
     if not varied:
-        raise ValueError(f"{what}: no input requires grad")
+        raise ValueError(f"{what}: no input requires grad; make one by tg.tensor(a, requires_grad=True)")
     for k in varied:
         if any(given[k] is given[j] for j in range(k)):  # each place is varied by itself
             given[k] = given[k].detach().requires_grad_()

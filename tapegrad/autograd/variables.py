@@ -55,6 +55,9 @@ class Variable(Tensor):
             out.requires_grad_(requires_grad)
         return out
 
+    def __init__(self, data: Operand, requires_grad: bool = False, volatile: bool = False) -> None:
+        """Leave it as it was made."""
+
     def __reduce_ex__(self, protocol: Any) -> tuple[type[Variable], tuple[np.ndarray, bool, bool]]:
         """Pickle value, requires_grad and volatile."""
         super().__reduce_ex__(protocol)  # refuses what has a history

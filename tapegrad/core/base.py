@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -55,18 +56,19 @@ class Handle:
 
 H = TypeVar("H", bound=Handle)
 _make: type[Tensor]
+_new: Callable[[], Tensor]
 _take_history: Callable[[Handle], None]
 
 
 def use(kind: type[Tensor], take_history: Callable[[Handle], None]) -> None:
     """Let results be of this class, and stale handles get their history by this function."""
-    global _make, _take_history
-    _make, _take_history = kind, take_history
+    global _make, _new, _take_history
+    _make, _new, _take_history = kind, partial(object.__new__, kind), take_history  # `__init__` refuses data
 
 
 def wrap(value: Operand, tape: Tape | None = None, at: Any = None) -> Tensor:
     """Return a Tensor of a value as the library makes them."""
-    out = _make()
+    out = _new()
     out._v, out._tape, out._at, out._extra = value, tape, at, None
     return out
 

@@ -7,10 +7,11 @@ of its own as `__exit__`, which dies with the block however that ends; what is t
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 nothing = type(None)  # called, it returns None
 
@@ -36,7 +37,25 @@ class _Exits:
         return block._exit
 
 
-class Block:
+class _Blocks(type):
+    """The class of classes of blocks: says what is missing in ``with no_grad:``, and what a block takes."""
+
+    if not TYPE_CHECKING:  # a type checker says itself that the class is no context manager
+
+        def __enter__(cls) -> NoReturn:
+            raise TypeError(f"with {cls.__name__}: found the class itself; write with {cls.__name__}():")
+
+        def __exit__(cls, *exception: object) -> None: ...
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What it is made with; `Block.__new__` takes whatever its `__init__` names."""
+        made = getattr(cls, "__new__" if cls.__init__ is object.__init__ else "__init__")  # type: ignore[misc]
+        _, *taken = inspect.signature(made).parameters.values()
+        return inspect.Signature([] if made is Block.__new__ else taken)
+
+
+class Block(metaclass=_Blocks):
     """A context manager whose `__enter__` calls `at_end` before it changes anything."""
 
     _exit: _Exit | None = None  # of the statement that is about to enter

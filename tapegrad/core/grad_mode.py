@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from tapegrad.core.context_manager import Block
 
 if TYPE_CHECKING:
@@ -244,6 +246,12 @@ class enable_grad(no_grad):
     mode = True
 
 
+def _switch(mode: Any, name: str) -> bool:
+    if not isinstance(mode, (bool, np.bool_)):
+        raise TypeError(f"{name} takes True or False, found {mode!r}")
+    return bool(mode)
+
+
 class set_grad_enabled(_Mode):
     """Set the mode at once; as a context manager, restore it at the end.
 
@@ -260,7 +268,7 @@ class set_grad_enabled(_Mode):
     """
 
     def __init__(self, mode: bool) -> None:
-        self.mode = bool(mode)
+        self.mode = _switch(mode, "set_grad_enabled")
         self._set = True  # by this call, which the first block undoes
         super().__enter__()
 
@@ -315,7 +323,7 @@ class inference_mode(_Mode):
         return made(mode)
 
     def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
-        self.mode = bool(mode)
+        self.mode = callable(mode) or _switch(mode, "inference_mode")
 
     def __enter__(self) -> None:
         self.at_end(partial(_enabled.set, _enabled.get()))

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.errors import BorderError
+
 __all__ = ["explain_methods", "missing"]
 
 
@@ -113,6 +115,26 @@ def explain_methods(cls: type) -> None:
         return (name for name in object.__dir__(self) if name not in METHODS)
 
     cls.__dir__ = __dir__  # type: ignore[assignment]
+    cls.__init__ = _without_data  # type: ignore[misc]
+    cls.__torch_function__ = classmethod(_called_by_torch)  # type: ignore[attr-defined]
+
+
+def _without_data(self: object, *data: object, **options: object) -> None:
+    if data or options:
+        found = ", ".join([*(type(value).__name__ for value in data), *options])
+        raise TypeError(
+            f"{type(self).__name__}() takes no data, found {found}; tg.tensor([1.0, 2.0], requires_grad=True)"
+            " makes a leaf, tg.zeros(shape) one of a shape"
+        )
+
+
+def _called_by_torch(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+    """Say in place of a function of torch's, which asks this of what is no tensor of its own."""
+    raise BorderError(  # no TypeError, for which an operator of torch's has a message of its own
+        f"torch's {function.__name__} takes torch's tensors, found one of tapegrad's; NumPy's functions and "
+        "operators take it, torch.from_numpy(x.detach().numpy()) is its value, and "
+        "tapegrad.interop.from_torch(f) makes a function of torch's tensors one of tapegrad's"
+    )
 
 
 def missing(name: str, own: Iterable[str], modules: Iterable[Any], asked: str = "tapegrad") -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tapegrad.autograd.profiler import profile as Profile
 from tapegrad.autograd.profiler_util import EventList, FunctionEvent
 from tapegrad.diagnostics.page import Picture, bytes_text, escape, several, svg, time_text
-
-if TYPE_CHECKING:
-    from tapegrad.autograd.profiler import profile as Profile
 
 __all__ = ["events_of", "flame_chart"]
 
@@ -21,7 +17,11 @@ KINDS = {"op": "operation", "out": "derivative", "call": "compilation", "data": 
 
 def events_of(found: Profile | EventList) -> EventList:
     """The events of a profile; events as they are."""
-    return found if isinstance(found, EventList) else found.function_events
+    if isinstance(found, EventList):
+        return found
+    if not isinstance(found, Profile):
+        raise TypeError(f"found {type(found).__name__} for a profile, which is what `with profile()` gives")
+    return found.function_events
 
 
 def flame_chart(profile: Profile | EventList, limit: int = BARS) -> Picture:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tapegrad.autograd.profiler_util import EventList
@@ -69,7 +69,11 @@ class Graph:
         profile: Profile | EventList | None = None,
         limit: int = LIMIT,
     ) -> None:
+        if not isinstance(outputs, (Handle, Iterable)):
+            raise TypeError(f"Graph takes Tensors that were computed, found {type(outputs).__name__}")
         listed = [outputs] if isinstance(outputs, Handle) else list(outputs)
+        if not isinstance(names, Mapping | None):
+            raise TypeError(f'Graph: names are a mapping, as {{"x": x}}, found {type(names).__name__}')
         for x in (*listed, *(names or {}).values()):
             if not isinstance(x, Handle):
                 raise TypeError(f"Graph takes Tensors, found {type(x).__name__}")

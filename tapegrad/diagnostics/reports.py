@@ -412,6 +412,8 @@ def report(
     ------
     TapeError
         A profile is at work in this context already.
+    FileNotFoundError
+        There is no folder to write the page to.
 
     Examples
     --------
@@ -426,6 +428,8 @@ def report(
     ...         run.log(loss=loss, gradient=g)
     """
     path = Path(path)
+    if not path.parent.is_dir():  # to be known before the work
+        raise FileNotFoundError(f"report: there is no folder {path.parent} to write {path.name} to")
     watched = _Watched(profile_memory=True, with_stack=with_stack, with_flops=with_flops)
     watched.parameters = dict(parameters or {})
     run = Run(title or path.stem, watched.parameters, watched)

@@ -74,7 +74,8 @@ def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> t
 def compiled(f: Function, what: str) -> bool:
     """Whether a function is one that Numba compiled, which has derivatives that are compiled."""
     if not callable(f):
-        raise TypeError(f"{what} takes a function, found {_kind(f)}: tg.func.{what}(f)(x)")
+        call = f"{what}(f, ...)" if "." in what else f"tg.func.{what}(f)(x)"
+        raise TypeError(f"{what} takes a function, found {_kind(f)}: {call}")
     return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
 
 

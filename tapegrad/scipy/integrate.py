@@ -30,7 +30,7 @@ from tapegrad.core.base import (
     requires_grad,
     value_of,
 )
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, plain_only, refuse, theirs
@@ -531,7 +531,13 @@ def quad(
         nonlocal active
         found = func(x, *constants)
         active = active or needs_derivative(found)
-        return value_of(found)
+        value: float = value_of(found)
+        if getattr(value, "size", 1) != 1:
+            raise ShapeError(
+                f"quad: the function is to return one number, found shape {np.shape(value)}; integrate each "
+                "element, or use fixed_quad"
+            )
+        return value
 
     found = _scipy.quad(on_values, value_of(a), value_of(b), (), *options)
     if not active:

@@ -133,3 +133,17 @@ def test_there_and_back():
         tg.func.hessian(twice)(np.array([0.5, 1.0])), np.diag(np.cosh([0.5, 1.0])), rtol=1e-15
     )
     assert tg.gradcheck(twice, (x,))
+
+
+@pytest.mark.parametrize("program", [
+    "torch.sin(x) | torch's sin", "torch.stack([x, x]) | torch's stack", "x + t | torch's add",
+    "t * x | torch's mul", "t.copy_(x) | torch's copy_", "torch.nn.functional.linear(x, t) | torch's linear",
+    "torch.sin(x.detach()) | .detach().numpy(); interop.from_torch(f)",
+])  # fmt: skip
+def test_torch_s_functions_say_what_takes_our_tensors(program):
+    program, words = program.split(" | ")
+    x, t = tg.tensor([1.0, 2.0], requires_grad=True), torch.ones(2, dtype=torch.float64)
+    with pytest.raises(BorderError, match="found one of tapegrad's; NumPy's functions") as caught:
+        eval(program, {"torch": torch, "x": x, "t": t})
+    assert all(word in str(caught.value) for word in words.split("; ")), caught.value
+    torch.testing.assert_close(torch.as_tensor(x.detach()), torch.tensor([1.0, 2.0], dtype=t.dtype))
