@@ -87,7 +87,7 @@ def plot(path, angles):
     left.quiver(*arrows, color="C1", scale=12, width=0.005, label="thrust")
     left.plot(0, 0, "o", color="gold", ms=14, mec="orange")
     left.set(aspect="equal", xticks=[], yticks=[], title="193 days of flight")
-    left.legend(loc="lower left", frameon=False)
+    left.legend(loc="center", bbox_to_anchor=(0.5, 0.36), frameon=False)
     days, other = np.linspace(0, TIME * DAYS, len(angles)), right.twinx()
     right.plot(days, np.degrees(angles), color="C1", label="thrust, degrees outward")
     right.set(xlabel="days", ylabel="angle from forward (degrees)", ylim=(0, 360), yticks=range(0, 361, 90))
