@@ -19,7 +19,7 @@ project = "tapegrad"
 author = "the authors of tapegrad"
 version = release = tapegrad.__version__
 
-extensions = [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon")]
+extensions = [f"sphinx.ext.{name}" for name in ("autodoc", "autosummary", "napoleon", "viewcode")]
 extensions.append("myst_nb")
 exclude_patterns = ["_build"]
 root_doc = "index"
