@@ -112,10 +112,12 @@ def outside(q, x):
     return subtract(x, matmul(q, matmul(adjoint(q), x)))
 
 
-def matmuls(first, *rest):
-    for x in rest:
-        first = matmul(first, x)
-    return first
+def matmuls(a, b, c):
+    """A product of three matrices, in the order that takes fewer multiplications."""
+    (rows, left), (right, columns) = np.shape(a)[-2:], np.shape(c)[-2:]
+    if left * columns * (right + rows) < rows * right * (left + columns):
+        return matmul(a, matmul(b, c))
+    return matmul(matmul(a, b), c)
 
 
 def factors_of(op, a, factors):
