@@ -57,6 +57,8 @@ OTHERS = (
     Limit("native.linear", "LOOPED", "products of a matrix product that is statements"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
+    Limit("ops.triangles", "BLOCK", "rows of a triangular system"),
+    Limit("ops.triangles", "COLUMNS", "right sides of a triangular system"),
     Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),
     Limit("ops.lapack", "LARGEST", "logarithm of a determinant"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),

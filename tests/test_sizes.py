@@ -11,7 +11,8 @@ from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
-from tapegrad.ops import kinks
+from tapegrad.ops import kinks, lapack
+from tapegrad.ops.triangles import BLOCK, solve_factors, solve_triangle
 from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
@@ -550,6 +551,38 @@ def records_swept_and_recorded(n):
         factor = 1.001 ** (2 * length)
         np.testing.assert_allclose(g.tolist(), 2 * factor * x.detach().numpy(), rtol=1e-10)
         np.testing.assert_allclose(h.tolist(), [2 * factor] * 2, rtol=1e-10)
+
+
+@crosses("ops.triangles", "BLOCK")
+def rows_eliminated(n):
+    for rows in (n, n + BLOCK, 4 * n):
+        triangular_systems_are_solved(rows, 3)
+
+
+@crosses("ops.triangles", "COLUMNS")
+def right_sides(n):
+    triangular_systems_are_solved(BLOCK + 5, n)
+
+
+def triangular_systems_are_solved(rows, columns):
+    """By a triangle, and by LU factors of a matrix and of its transpose, of every layout."""
+    random = np.random.default_rng(rows)
+    for char in "fdFD":
+        a, b = (random.uniform(-1, 1, (rows, n)) for n in (rows, columns))
+        a, b = (a / rows + 2 * np.eye(rows)).astype(char), b.astype(char)
+        if char in "FD":
+            a, b = a * np.exp(0.3j).astype(char), b * (1 - 2j)
+        a = a[random.permutation(rows)]
+        close = {"rtol": 0, "atol": 100 * np.finfo(char).eps}
+        factors, pivots = lapack._getrf(lapack.functions(char), a, a.dtype)
+        for matrix, transposed in ((a, False), (a.T, True)):
+            x = b.copy()
+            solve_factors(factors, pivots, x, transposed)
+            np.testing.assert_allclose(matrix @ x, b, **close)
+        for order in "CF":
+            r = np.array(np.triu(factors), order=order)
+            for right in (b, np.asfortranarray(b), b[::-1]):
+                np.testing.assert_allclose(r @ solve_triangle(r, right), right, **close)
 
 
 @crosses("ops.lapack", "SMALL")

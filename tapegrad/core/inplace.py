@@ -73,6 +73,15 @@ class Flat:
         self.places = np.asarray(places, np.int64)
 
 
+class Part:
+    """An index of the elements that a function takes a view of."""
+
+    __slots__ = ("take",)
+
+    def __init__(self, take: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.take = take
+
+
 @timed("assign")
 def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) -> None:
     """Let x[index] be `new`, for x and all that shares its memory.
@@ -81,7 +90,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     ----------
     x : Tensor
     index
-        Any index NumPy knows, or `Flat`; Ellipsis for all of it.
+        Any index NumPy knows, `Flat` or `Part`; Ellipsis for all of it.
     new : Tensor, array or number
         Broadcast to the elements written to; of a dtype that converts to x's by NumPy's rule "same_kind".
     what
@@ -104,6 +113,8 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         shape = x._v.shape
     elif type(index) is Flat:
         shape = index.places.shape
+    elif type(index) is Part:
+        shape = index.take(x._v).shape
     else:  # the elements themselves would be one more view
         shape = elements(x._v, index, f"{what}: ").shape
     new = _fitted(new, shape, x, what)
@@ -383,8 +394,10 @@ def _set(array: np.ndarray, index: Any, value: np.ndarray) -> None:
         if value.size != 1 and value.shape != shape:  # `put` would begin again after the last value
             value = np.broadcast_to(value, shape)
         array.put(index.places, value)
-        return
-    array[index] = value
+    elif type(index) is Part:
+        index.take(array)[...] = value
+    else:
+        array[index] = value
 
 
 def _tear(x: Handle, storage: Storage | None) -> None:
@@ -407,6 +420,8 @@ def _refuse_torn(x: Handle) -> None:
 
 def _where(value: np.ndarray, whole: np.ndarray, index: Any) -> Attributes:
     """How an op names the elements that an index takes of a view: as a window, or one by one."""
+    if type(index) is Part:
+        value, index = index.take(value), EVERYTHING
     place = window(value, whole)
     if place is not None and index is EVERYTHING:
         return {"window": place}

@@ -6,6 +6,7 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
 from tapegrad.numpy_api.reductions import sum_
-from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, reshape, swapaxes
+from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, laid, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
 from tapegrad.numpy_api.shapes import transpose as _transpose
 from tapegrad.numpy_api.tables import (
@@ -45,6 +46,7 @@ from tapegrad.numpy_api.tables import (
     tensor_of,
 )
 from tapegrad.ops import REGISTRY, shapes
+from tapegrad.tape import pool
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
@@ -445,14 +447,29 @@ def meshgrid(
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', found {reprlib.repr(indexing)}")
     members, ndim = [tensor_of(x) for x in xi], len(xi)
-    grid = []
-    for k, x in enumerate(members):
-        axis = 1 - k if indexing == "xy" and ndim > 1 and k < 2 else k
-        grid.append(reshape(x, tuple(-1 if d == axis else 1 for d in range(ndim))))
+    axes = [1 - k if indexing == "xy" and ndim > 1 and k < 2 else k for k in range(ndim)]
+    if copy and not sparse:  # nobody sees what is only repeated
+        ones = [(1,) * (ndim - 1 - axis) for axis in axes]
+        lines = [laid(x, (prod(shape_of(x)), *rest)) for x, rest in zip(members, ones, strict=True)]
+        shape = _common_shape("meshgrid", lines)
+        return tuple(_repeated(x, shape) for x in lines)
+    grid = [
+        reshape(x, tuple(-1 if d == axis else 1 for d in range(ndim)))
+        for x, axis in zip(members, axes, strict=True)
+    ]
     if not sparse:
         shape = _common_shape("meshgrid", grid)
         grid = [_broadcast_to(x, shape) for x in grid]
     return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
+
+
+@timed("meshgrid")
+def _repeated(x: Operand, shape: tuple[int, ...]) -> Tensor:
+    """As `broadcast_to`, in memory of its own."""
+    value = value_of(x)
+    out = pool.empty(shape, value.dtype)
+    out[...] = value
+    return record(REGISTRY["broadcast_to"], out, (x,))
 
 
 def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Tensor:

@@ -127,7 +127,8 @@ def cov(
     other = x if weights is None else x * weights
     found = np.matmul(x, conjugate(np.transpose(other)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.squeeze(np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False))
+        found = np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False)
+    return np.squeeze(found) if 1 in found.shape else found
 
 
 def _observations(what: str, m: Operand, rowvar: bool, beside: Operand | None = None) -> TensorOrArray:

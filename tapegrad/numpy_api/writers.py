@@ -20,7 +20,7 @@ from tapegrad.core.base import (
 )
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.indices import elements, plain_index
-from tapegrad.core.inplace import Flat, write
+from tapegrad.core.inplace import Flat, Part, write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
@@ -185,13 +185,21 @@ def fill_diagonal(a: Tensor, val: Operand, wrap: bool = False) -> None:
     shape, size = a._v.shape, a._v.size
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(f"np.fill_diagonal of shape {shape}: two axes are needed, or more of one length")
-    end = size if len(shape) > 2 or wrap else min(size, shape[1] * shape[1])
-    step, val = sum(steps(shape)), tensor_of(val)  # type: ignore[no-untyped-call]
-    places = np.arange(0, end, step)
-    if places.size:
-        if value_of(val).size == 0:
-            raise ValueError(f"np.fill_diagonal: no values for {places.size} elements")
-        _put_flat(a, places, _following(val, places.size), "np.fill_diagonal")
+    index: Part | Flat = Part(_diagonal)
+    count, val = min(shape), tensor_of(val)
+    if len(shape) > 2 or (wrap and shape[0] > shape[1]):  # a wrapped one goes on below the square
+        index = Flat(np.arange(0, size, sum(steps(shape))))  # type: ignore[no-untyped-call]
+        count = index.places.size
+    if count == 0:
+        return
+    if value_of(val).size == 0:
+        raise ValueError(f"np.fill_diagonal: no values for {count} elements")
+    write(a, index, _following(val, count), "np.fill_diagonal")
+
+
+def _diagonal(x: np.ndarray) -> np.ndarray:
+    n = min(x.shape)
+    return np.einsum("ii->i", x[:n, :n])  # a view, which `np.diagonal` gives to be read only
 
 
 @_writer(np.put_along_axis)

@@ -15,8 +15,9 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL, multiply_triangle, solve_triangle
+from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import conj, primitive
+from tapegrad.ops.triangles import multiply_triangle, solve_triangle
 
 BLOCK = 64  # rows of the largest constants that are kept
 
@@ -36,29 +37,12 @@ def half(x):
 
 
 def solver(r):
-    """A function that gives r**-1 x, of an upper triangular r with zeros below; a small one is inverted."""
+    """A function that gives r**-1 x, of an upper triangular r with zeros below."""
     if type(r) is not np.ndarray or r.ndim > 2:
         return lambda x: np.linalg.solve(r, x)
-    if 0 < len(r) <= SMALL:
-        inverse = _inverse_of_upper(r)
-        return lambda x: matmul(inverse, x)
     if not r.diagonal().all():
         raise np.linalg.LinAlgError("Singular matrix")
     return lambda x: solve_triangle(r, x)
-
-
-def _inverse_of_upper(r):
-    found, singular = _trtri(r.dtype.char)(r)
-    if singular:
-        raise np.linalg.LinAlgError("Singular matrix")
-    return found
-
-
-@functools.cache
-def _trtri(char):
-    from scipy.linalg import lapack
-
-    return getattr(lapack, f"{'sdcz'['fdFD'.index(char)]}trtri")
 
 
 def scaled(x, row):
@@ -128,10 +112,12 @@ def outside(q, x):
     return subtract(x, matmul(q, matmul(adjoint(q), x)))
 
 
-def matmuls(first, *rest):
-    for x in rest:
-        first = matmul(first, x)
-    return first
+def matmuls(a, b, c):
+    """A product of three matrices, in the order that takes fewer multiplications."""
+    (rows, left), (right, columns) = np.shape(a)[-2:], np.shape(c)[-2:]
+    if left * columns * (right + rows) < rows * right * (left + columns):
+        return matmul(a, matmul(b, c))
+    return matmul(matmul(a, b), c)
 
 
 def factors_of(op, a, factors):

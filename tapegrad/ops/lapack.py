@@ -19,14 +19,13 @@ import numpy as np
 
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.blas import LETTERS, numpys
+from tapegrad.ops.triangles import solve_factors
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
-ARGUMENTS = {
-    "gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1), "getri": (7, 0), "trsm": (11, 4), "trmm": (11, 4),
-}  # fmt: skip
+ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1)}
 # Of a matrix, and in which its factors are computed.
 DTYPES = {char: (np.dtype(char), np.dtype("D" if char in "FD" else "d")) for char in LETTERS}
 LOGARITHMS = '''"""A determinant's changes of sign by LU factors, and its logarithm, added as NumPy does."""
@@ -56,9 +55,6 @@ class Lapack(NamedTuple):
     gesv: Callable[..., None]
     getrf: Callable[..., None]
     getrs: Callable[..., None]
-    getri: Callable[..., None]
-    trsm: Callable[..., None]
-    trmm: Callable[..., None]
 
 
 @functools.cache
@@ -118,6 +114,17 @@ def _getrf(lapack: Lapack, a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, 
     lapack.getrf(n, n, abi.location(factors), n, n + 2 * step, n + step)
     _check(words[1])
     return factors, words[2:]
+
+
+def _getrs(lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a**-1 b, of a stack of matrices, by LU factors and pivots, with NumPy's bits."""
+    x = pool.empty(b.mT.shape, factors.dtype)
+    x[...] = b.mT
+    rows, at = len(factors), abi.location
+    words = _words(lapack, rows, b.size // rows, 0)
+    n, step = at(words), words.itemsize
+    lapack.getrs(b"N", n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
+    return x.mT
 
 
 def _words(lapack: Lapack, *numbers: int, room: int = 0) -> np.ndarray:
@@ -265,35 +272,33 @@ class LU(Kept):
         alike = b.dtype is self.own or np.result_type(b, self.own) == self.own
         if not b.size or b.shape[-2:][:1] != a.shape[:1] or not alike:
             return np.linalg.solve(a, b)
-        if not self._saved[0] and b.ndim <= 2 and not turned:
-            factors, x = _gesv(self.lapack, a, b, self.dtype)
-            self._saved[:] = factors, None
+        if not self._saved[0] and not turned:  # a value, which has NumPy's bits
+            if b.ndim > 2:
+                factors, pivots = self._factors(a)
+                return _getrs(self.lapack, factors, pivots, b).astype(self.own, copy=False)
+            known, x = _gesv(self.lapack, a, b, self.dtype)
+            self._saved[:] = known, None
             return x.astype(self.own, order="C", copy=False)
-        factors, pivots = self._factors(a, turned)
-        lapack, at = self.lapack, abi.location
-        if b.ndim == 1:
-            x = np.array(b, self.dtype)
-        else:
-            x = pool.empty(b.mT.shape, self.dtype)
-            x[...] = b.mT
-        words = _words(lapack, len(a), b.size // len(a), 0)
-        n, step = at(words), words.itemsize
-        letter = b"C" if turned else b"N"
-        lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
+        x = np.array(np.moveaxis(b, -2, 0) if b.ndim > 2 else b, self.dtype, order="C")
+        self._overwrite(a, x, turned)
         x = x.astype(self.own, copy=False)
-        return x if b.ndim == 1 else x.mT
+        return np.moveaxis(x, 0, -2) if b.ndim > 2 else x
 
     def inverse(self, a: np.ndarray) -> np.ndarray:
         """Return the inverse."""
-        factors, pivots = self._factors(a)
-        lapack, at = self.lapack, abi.location
-        found = _columns(factors, self.dtype)
-        work = np.empty(64 * len(a), self.dtype)  # LAPACK treats no more columns at once
-        words = _words(lapack, len(a), work.size, 0)
-        n, step = at(words), words.itemsize
-        lapack.getri(n, at(found), n, at(pivots), at(work), n + step, n + 2 * step)
-        _check(words[2])
+        found = np.eye(len(a), dtype=self.dtype)
+        self._overwrite(a, found)
         return found.astype(self.own, copy=False)
+
+    def _overwrite(self, a: np.ndarray, x: np.ndarray, turned: bool = False) -> None:
+        """Overwrite right sides by solutions."""
+        factors, pivots = self._factors(a, turned)
+        conjugated = turned and self.dtype.kind == "c"
+        if conjugated:
+            np.conjugate(x, out=x)
+        solve_factors(factors, pivots, x, turned)
+        if conjugated:
+            np.conjugate(x, out=x)
 
     def slogdet(self, a: np.ndarray) -> Any:
         """Return sign and logarithm of the determinant, as `numpy.linalg.slogdet`."""
@@ -320,44 +325,3 @@ class LU(Kept):
             return None
         changes = logarithms(abi.location(factors), abi.location(pivots), len(a), ctypes.byref(total))
         return -1.0 if changes & 1 else 1.0, total.value
-
-
-def solve_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return r**-1 x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
-    found = _by_triangle("trsm", r, x)
-    return np.linalg.solve(r, x) if found is None else found
-
-
-def multiply_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return r x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
-    found = _by_triangle("trmm", r, x)
-    return np.matmul(r, x) if found is None else found
-
-
-def _by_triangle(name: str, r: np.ndarray, x: np.ndarray) -> np.ndarray | None:
-    """Call a function for upper triangular matrices; None where there is none or it is not for the operands.
-
-    A matrix is copied into Fortran's order, as those on the left are solved quickest by; of a stack each lies
-    there transposed, so that r is on its right.
-    """
-    lapack = functions(r.dtype.char) if type(x) is np.ndarray else None
-    if lapack is None or r.dtype != x.dtype or not x.size or x.shape[-2] != len(r):
-        return None
-    if not r.flags.forc:
-        r = np.ascontiguousarray(r)
-    upper, left = r.flags.f_contiguous, x.ndim == 2  # in Fortran's order; else r lies there transposed
-    found = _columns(x, x.dtype) if left else pool.empty(x.shape, x.dtype)
-    if not left:
-        found[...] = x
-    letters = b"L" if left else b"R", b"U" if upper else b"L", b"N" if left == upper else b"T", b"N"
-    words = _words(lapack, *(x.shape[-2:] if left else x.shape[:-3:-1]), len(r))
-    at, step, call = abi.location, words.itemsize, getattr(lapack, name)
-    m, one, matrix = at(words), at(_one(r.dtype)), at(r)
-    for part in (found,) if left else found.reshape(-1, *x.shape[-2:]):
-        call(*letters, m, m + step, one, matrix, m + 2 * step, at(part), m, 1, 1, 1, 1)
-    return found
-
-
-@functools.cache
-def _one(dtype: np.dtype) -> np.ndarray:
-    return np.ones(1, dtype)

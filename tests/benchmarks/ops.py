@@ -10,7 +10,11 @@ so, and the exit status is 1. Then each round calls both in turn, on one thread.
 thread's time on the processor, which a busy machine disturbs least. Printed are best times in microseconds
 per call, ratios of ours to torch's, that of the best times and the median of the rounds'; and geometric
 means of both, for elementwise operations apart from all others. Rows that are slower, by best times, are
-named; with --profile also the functions of ours that take most time in them.
+named, with what NumPy and torch take for the value of constants: where NumPy's is the slower one and what is
+left without either is not, the row is so by the library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy
+computes linear algebra and covariances of single precision in double). The sweep of a linear operation, as
+of a transform or a running sum, is such an operation again. With --profile also the functions of ours that
+take most time in slower rows are printed.
 """
 
 import os
@@ -58,6 +62,13 @@ def calls_of(row, tool, arrays):
         return grad(function(m, *[x * 1.0 if moves else x for moves, x in operands]), sinks, cotangent)
 
     return value, gradients
+
+
+def value_alone(row, tool, arrays):
+    """A function that computes a row's result of constants."""
+    _, letters, *functions = row
+    function = functions[tool.name == "torch" and len(functions) > 1]
+    return partial(function, tool.namespace, *[tool.array(np.array(arrays[a.lower()])) for a in letters])
 
 
 def operands(n, dtype):
@@ -125,6 +136,13 @@ def measured(calls):
     return ours.min(), theirs.min(), best, median
 
 
+def reason(row, tools, arrays, ours, theirs):
+    """What both libraries take for the value alone, and the ratio of the rest."""
+    mine, other, *_ = measured({tool.name: value_alone(row, tool, arrays) for tool in tools})
+    rest = (ours - mine) / (theirs - other) if other < theirs else np.inf
+    return f"values alone {1e6 * mine:.1f} and {1e6 * other:.1f}, ratio of the rest {rest:.2f}"
+
+
 def profile(call, calls=300, most=6):
     """Print in which functions most of a call's time is spent, by cProfile."""
     profiler = cProfile.Profile(thread_time)
@@ -137,13 +155,14 @@ def profile(call, calls=300, most=6):
         print(f"    {shares}, {count / calls:5.1f} times  {place}")
 
 
-def summary(title, rows):
+def summary(title, rows, reasons):
     """Geometric means, and the rows that are slower."""
     logs = np.log([row[-2:] for row in rows])
     slower = sorted((row for row in rows if row[3] > SLOWER), key=lambda row: -row[3])
     best, median = np.exp(logs.mean(axis=0))
     print(f"{title}: geometric mean of {len(rows)} rows {best:.2f}, of medians {median:.2f}; ", end="")
-    print(f"{len(slower)} above {SLOWER}" + "".join(f"\n    {row[3]:5.2f}  {row[0]}" for row in slower))
+    lines = [f"\n    {row[3]:5.2f}  {row[0]:28s}{reasons[row[0]]}" for row in slower]
+    print(f"{len(slower)} above {SLOWER}" + "".join(lines))
 
 
 def main():
@@ -162,7 +181,7 @@ def main():
             torch.set_default_dtype(getattr(torch, dtype))  # else its `det` fails in single precision
             print(f"\nn = {n}, {dtype}\n{'':32s}{'ours':>10s}{'torch':>10s}   best, median", flush=True)
             for title, table in (("elementwise", ELEMENTWISE), ("others", OTHERS)):
-                rows = []
+                rows, reasons = [], {}
                 for row in table:
                     if args.only and not {row[0], row[0].split(",")[0]} & set(args.only):
                         continue
@@ -176,10 +195,12 @@ def main():
                     rows.append((row[0], *figures))
                     times = f"{1e6 * ours:10.1f}{1e6 * theirs:10.1f}"
                     print(f"{row[0]:32s}{times}{best:7.2f}{median:8.2f}", flush=True)
-                    if args.profile and best > SLOWER:
-                        profile(calls[tools[0].name])
+                    if best > SLOWER:
+                        reasons[row[0]] = reason(row, tools, arrays, ours, theirs)
+                        if args.profile:
+                            profile(calls[tools[0].name])
                 if rows:
-                    summary(title, rows)
+                    summary(title, rows, reasons)
                 names = "name", "ours", "torch", "best", "median"
                 of_all = {"n": n, "dtype": dtype, "kind": title}
                 kept += [of_all | dict(zip(names, row, strict=True)) for row in rows]

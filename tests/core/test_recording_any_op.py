@@ -14,7 +14,10 @@ from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputE
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
+from tapegrad.ops import REGISTRY
+from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
+from tapegrad.tape.pool import MIN_BYTES
 from tapegrad.tensor import Tensor
 from tests.tiers import thinned
 
@@ -720,3 +723,25 @@ def test_a_large_result_beside_a_broadcast_operand_has_memory_of_the_stock(dtype
             assert found.strides == wanted.strides
             if k < len(spread):
                 assert isinstance(found.base, np.ndarray), "fresh memory"
+
+
+def test_a_value_in_memory_that_others_can_write_to_is_left_to_python():
+    """Where the owners of memory tell that it is another, compiled code records it, large values too."""
+    op, n = REGISTRY["maximum"], MIN_BYTES // 8
+    x, array = leaf(np.zeros(n)) * 1.0, np.arange(2.0 * n)
+    shared = np.frombuffer(array.data)
+    for a, value, by_python in (
+        (array[:n], pool.empty((n,), array.dtype), False),
+        (array[:n], array[n:].copy()[::-1], False),
+        (shared[:n], pool.empty((n,), array.dtype), False),
+        (array[:n], array[:n], True),
+        (array[:n], array[n:], True),  # of the same memory, if not of the same elements
+        (array[::-2], array[:n].view(), True),
+        (shared[:n], shared[n:], True),
+    ):
+        value[...] = a
+        found = dispatch.record_natively(op, value, (x, a), None)
+        assert (found is None) == by_python
+        out = dispatch.record(op, value, (x, a), None)
+        assert not np.shares_memory(out._v, array)
+        tg.grad(out, x, np.ones(n), retain_graph=True)

@@ -21,7 +21,7 @@ import pytest
 
 from tapegrad.autograd import traced_rules
 from tapegrad.kernels import table
-from tapegrad.ops import BY_OPCODE, REGISTRY, decompositions, forward, lapack, rules
+from tapegrad.ops import BY_OPCODE, REGISTRY, decompositions, forward, lapack, rules, triangles
 from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
@@ -48,6 +48,7 @@ DROPPED = {  # calls left out, their first argument stays
     "conj", "adjoint", "half", "real", "sum_to", "_mT", "flip", "swapaxes", "transpose", "conjugate",
     "outside", "delayed",
 }  # fmt: skip
+BY_ADDRESS = {lapack.__name__, triangles.__name__}  # modules that call LAPACK, or what calls it
 SWAPPED = {"matmul", "convolve", "solve", "over", "scaled"}  # operands exchanged
 
 
@@ -76,7 +77,7 @@ def called(function):
         code += [c for c in each.co_consts if isinstance(c, type(each))]
     found = [function.__globals__.get(name) for name in sorted(names)]
     ours = [f for f in found if isinstance(f, FunctionType) and f.__module__.startswith("tapegrad.ops.")]
-    return [f for f in ours if f.__module__ != lapack.__name__]  # see `by_address`
+    return [f for f in ours if f.__module__ not in BY_ADDRESS]  # see `by_address`
 
 
 @functools.cache
@@ -425,11 +426,11 @@ def survivors(mutants, report=None):
 
 
 def by_address():
-    """All mutants of the functions of `ops.lapack`, as in `everything`; they may end the process."""
-    spaces = [vars(lapack), vars(lapack.LU), vars(lapack.Kept)]
+    """All mutants of functions that call LAPACK, as in `everything`; they may end the process."""
+    spaces = [vars(lapack), vars(lapack.LU), vars(lapack.Kept), vars(triangles)]
     found = [getattr(f, "__func__", f) for space in spaces for f in space.values()]
     found = [getattr(getattr(f, "fget", f), "__wrapped__", getattr(f, "fget", f)) for f in found]
-    found = [f for f in found if isinstance(f, FunctionType) and f.__module__ == lapack.__name__]
+    found = [f for f in found if isinstance(f, FunctionType) and f.__module__ in BY_ADDRESS]
     return [(text, f, changed) for f in dict.fromkeys(found) for text, changed in mutants_of(f)]
 
 
@@ -447,7 +448,7 @@ def noticed_apart(function, definition):
         os.dup2(silent, 2)
         signal.alarm(SECONDS)
         function.__code__ = _compiled(function, definition)
-        for known in vars(lapack).values():
+        for known in (*vars(lapack).values(), *vars(triangles).values()):
             if hasattr(known, "cache_clear"):
                 known.cache_clear()
         call_by_address()
@@ -458,7 +459,7 @@ def noticed_apart(function, definition):
 
 def call_by_address():
     """Run tests of the quick tier that see what those functions do."""
-    sizes = 0, 5, SMALL, SMALL + 1
+    sizes = 0, 5, SMALL, SMALL + 1, 3 * SMALL - 1
     one = [(test_linalg.test_lapack_is_found_here,),
            (test_linalg.test_a_triangular_solve_of_a_singular_matrix_says_so,),
            (test_linalg.test_solutions_with_a_singular_matrix_are_refused,)]  # fmt: skip
@@ -466,7 +467,7 @@ def call_by_address():
             for name in test_linalg.BY_LU for dtype in "dF" for order in "CF"]  # fmt: skip
     seen += [(test_linalg.test_determinants_are_numpys, n) for n in (SMALL, SMALL + 1, 100)]
     seen += [(test_linalg.test_a_triangular_solve_is_an_elimination, dtype, order, n)
-             for dtype in "fD" for order in "CF" for n in sizes]  # fmt: skip
+             for dtype in "fD" for order in "CFA" for n in sizes]  # fmt: skip
     seen += [(test_linalg.test_many_cotangents_by_factors, name) for name in test_linalg.BY_LU]
     seen += [(test_linalg.test_derivatives_of_determinants_of_singular_large_matrices,)]
     seen += [(test_linalg.test_factors_are_saved_values, name) for name in test_linalg.FACTORISED]

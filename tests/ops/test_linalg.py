@@ -10,7 +10,7 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE, buffers, lapack
+from tapegrad.ops import BY_OPCODE, buffers, lapack, triangles
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.decompositions import solver
 from tapegrad.ops.lapack import SMALL
@@ -806,12 +806,13 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("order", ["C", "F", "A"])  # the last within a larger matrix
 @pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
-    r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, 3)))
+    r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, n + 3)))
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
+    r = np.pad(r, (0, 2))[:n, :n] if order == "A" else r
     solve, eps = solver(r), np.finfo(dtype).eps
     for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], tg.tensor(x)):
         wanted = np.linalg.solve(r, np.asarray(right))
@@ -819,12 +820,12 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
         if type(right) is np.ndarray:
-            mixed = lapack.multiply_triangle(r, right * (1 + 1j))  # of another dtype, if r is real
+            mixed = triangles.multiply_triangle(r, right * (1 + 1j))  # of another dtype, if r is real
             np.testing.assert_allclose(mixed, r @ right * (1 + 1j), rtol=0, atol=1e2 * eps * (n + 1))
             if n:
                 with pytest.raises(ValueError):
                     solve(right[..., 1:, :])
-            product = lapack.multiply_triangle(r, right)
+            product = triangles.multiply_triangle(r, right)
             assert product.dtype == wanted.dtype and product is not right
             np.testing.assert_allclose(product, r @ right, rtol=0, atol=50 * eps * (n + 1))
 
@@ -921,11 +922,14 @@ def lapack_or_none(request, monkeypatch):
     """LAPACK by address and, as where it is not to be found, NumPy's functions alone."""
     if request.param == "not to be found":
         monkeypatch.setattr(lapack, "functions", lambda char: None)
+        monkeypatch.setattr(triangles, "_kernel", lambda char: None)
+        monkeypatch.setattr(triangles, "_trmm", lambda char: None)
 
 
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
+    assert all(f(char) is not None for char in "fdFD" for f in (triangles._kernel, triangles._trmm))
     assert lapack._logarithms(lapack.functions("d").integer) is not None
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
         assert lapack._ufuncs() is not None

@@ -63,19 +63,18 @@ EQUIVALENT = {
 # The same of functions that call LAPACK by address.
 BY_ADDRESS = {
     r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
-    r"call\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
+    r"trmm\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
     r"(_proved|_logarithms|_ufuncs), .*: another number": "another proof",
     r"_logarithms, .*: right operand dropped in": "addresses are as long as other integers",
     r"lapack.eigh, .*: branches exchanged": "NumPy's way",
     r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
     r"_ufuncs_for, .*: another number in [02]": "NumPy's way",
-    r"_by_triangle, .*: another number in 2 \| of (x.ndim|-2)": "another way",
-    r"_by_triangle, .*: branches exchanged in functions": "NumPy's way",
     r"Kept.name, .*: branches exchanged": "kept or made anew",
-    r"_by_triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
+    r"triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
     r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
-    r"LU.(solve|inverse), .*2 \* step": "a place for info that nothing reads",
-    r"LU.inverse, .*64 \* len|LU.inverse, .* in n \+ step": "less memory to work in, or NumPy's way",
+    r"_fits, .* x.size > 0": "NumPy's way",
+    r"_laid, .* buffers.LARGE": "another way to the same",
+    r"_getrs, .*2 \* step": "a place for info that nothing reads",
 }  # fmt: skip
 
 

@@ -47,6 +47,7 @@ WRITES = [
     ("fill_diagonal, wide", (2, 3), (2, 2), lambda x, v: np.fill_diagonal(x, v)),
     ("fill_diagonal, tall", (7, 2), (), lambda x, v: np.fill_diagonal(x, v)),
     ("fill_diagonal, tall, wrapped", (7, 2), (3,), lambda x, v: np.fill_diagonal(x, v, wrap=True)),
+    ("fill_diagonal, wide, wrapped", (2, 3), (2,), lambda x, v: np.fill_diagonal(x, v, wrap=True)),
     ("fill_diagonal of a cube", (3, 3, 3), (3,), lambda x, v: np.fill_diagonal(x, v)),
     (
         "put_along_axis",

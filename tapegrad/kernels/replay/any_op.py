@@ -71,14 +71,32 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
             else:
                 largest = max(largest, size)
                 taken += 1
-                if i64(frame)[NEW_CONST + q] != 0 and obj(value).type == g.ndarray_type:
-                    if obj(value).base != 0 and is_deferred(value) == 0:
-                        largest = -1  # perhaps a view of memory that others can write to
+                x = i64(items)[q]
+                if obj(x).type == g.ndarray_type and obj(value).type == g.ndarray_type:
+                    if i64(frame)[NEW_CONST + q] != 0 and may_be_view(value, x):
+                        largest = -1  # of memory that others can write to
     out = left()
     if largest >= 0:
         out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
     invoke(g.decref, tape)
     return drop(frame, taken, out)
+
+
+def may_be_view(value: int, x: int) -> int:
+    """Whether an array computed from another one may lie in its memory, as far as owners tell."""
+    if obj(value).base == 0 or is_deferred(value):
+        return 0
+    owner = owner_of(value)
+    return (owner == 0) | (owner == owner_of(x))
+
+
+def owner_of(x: int) -> int:
+    """The array whose memory an array lies in; 0 where it is that of something else."""
+    while obj(x).base != 0:
+        x = obj(x).base
+        if obj(x).type != i64(shared()).ndarray_type:
+            return 0
+    return x * (obj(x).flags & OWNER != 0)
 
 
 def recorded_result(op: int, value: int, items: int, n: int, attrs: int, anyhow: int) -> int:
