@@ -426,11 +426,10 @@ def compare(how: str, a: Number | float, b: Number | float) -> Truth:
 
 def _compare_pairs(how: str, x: Complex, y: Complex) -> Truth:
     """Compare complex numbers as NumPy does: by their real parts, equal ones by the other."""
-    bit, builder = ir.IntType(1), x.emit.builder
+    builder = x.emit.builder
 
     def held(how: str, a: Real, b: Real) -> Value:
-        found = compare(how, a, b).value
-        return ir.Constant(bit, int(found)) if isinstance(found, bool) else found
+        return bit(compare(how, a, b))
 
     if how == "!=":
         return Truth(x.emit, builder.or_(*(held(how, a, b) for a, b in x.beside(y))))
@@ -448,6 +447,22 @@ def choice(condition: Truth | bool, a: Number | float, b: Number | float) -> Any
         return a if condition.value else b
     first, second = _alike(condition.emit, (a, b))
     return first.choose(condition.value, second)
+
+
+def where(truth: Truth, a: Number, b: Number) -> Number:
+    """Return one of two numbers as `choice` does; it moves where either of them does, as for Tensors."""
+    first, second = _alike(truth.emit, (a, b))
+    if not isinstance(first, Dual):
+        return choice(truth, first, second)
+    tangents = [where(truth, s, t) for s, t in zip(first.tangents, second.tangents, strict=True)]
+    if isinstance(first, Marked):
+        tangents[1] = choice(first.moves(), *first.tangents[1:], *second.tangents[1:])
+    return first.made(where(truth, first.primal, second.primal), tangents)
+
+
+def bit(truth: Truth) -> Value:
+    """The outcome of a comparison as an LLVM value."""
+    return ir.Constant(ir.IntType(1), int(truth.value)) if isinstance(truth.value, bool) else truth.value
 
 
 def _alike(emit: Emitter, args: Sequence[Number | float]) -> list[Number]:
@@ -524,6 +539,10 @@ def known_to_numba(function: Key) -> bool:
 # Names of functions of one or two numbers, by the functions of NumPy, Python and its modules that mean them.
 OPS = {f: op.name for f, op in MEANING.items() if _of_numbers(op) and op.arity < 3 and known_to_numba(f)}
 OPS |= {f: other.name for other in OTHERS.values() for f in (*other.functions, other.math) if f is not None}
+# Functions of three numbers, as ufuncs: as such Numba finds them in expressions of arrays.
+WHERE = np.frompyfunc(lambda condition, x, y: x if condition else y, 3, 1)
+CLIP = np.frompyfunc(np.clip, 3, 1)
+OPS[CLIP] = MEANING[np.clip].name
 
 
 def evaluate(name: str | Elementwise, *args: Number | float) -> Number:

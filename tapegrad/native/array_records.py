@@ -39,13 +39,14 @@ ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, AXES, SH
 LEAF, STEPS, ADDRESS, STRIDES = range(4)
 UNEVEN, SINGLE = 1, 2
 BLOCK = 256  # elements
+UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any cotangent is 0
 
 SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
 from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, INNER, KIND, LEAF, LEAVES, OPERANDS,
                                            OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STRIDES, SUMMED, TOTAL,
-                                           call_row, room)
+                                           UNCHOSEN, call_row, room)
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
@@ -385,6 +386,7 @@ def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
     """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
     c, bits = array_at(c_at, (count, COMPONENTS), np.float64), array_at(c_at, (count, COMPONENTS), np.int64)
     p = array_at(p_at, (COMPONENTS, {extent}), np.float64)
+    p_bits = array_at(p_at, (COMPONENTS, {extent}), np.int64)
     if how & 3 == ONE_BY_ONE:
         given = array_at(cotangents + 8 * COMPONENTS * (how >> 2), (count, COMPONENTS), np.float64)
         for i in range(count):
@@ -420,6 +422,12 @@ def _give(spec: Spec) -> str:
             for q in each:
                 alone = f"c0 * p{q} + 0.0 if came else -0.0"
                 lines.append(f"r{q} = {full[q]} if {moves} else {alone}" if moves else f"r{q} = {alone}")
+            if whose == "own":
+                lines.append("chosen = p_bits[0, i] != UNCHOSEN")
+                for q in each:
+                    zero = f"p{q} + 0.0" if q else "0.0"
+                    any_came = f"came or {moves}" if moves else "came"
+                    lines.append(f"r{q} = r{q} if chosen else {zero} if {any_came} else -0.0")
             found.append(
                 GIVE.format(
                     many=many, whose=whose, extent=extent,

@@ -18,7 +18,7 @@ from numba.core.typing.templates import AbstractTemplate, infer, infer_global, s
 from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
 
-from tapegrad.native.algebra import OPS, row
+from tapegrad.native.algebra import OPS, WHERE, row
 from tapegrad.native.annotations import (
     Builder,
     Context,
@@ -94,7 +94,7 @@ _KEYS = {key: row(name).arity for key, name in OPS.items() if key is not pow}  #
 _COMPARISONS = (
     operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
 )  # fmt: skip
-_KEYS |= {np.conjugate: 1, np.positive: 1}
+_KEYS |= {np.conjugate: 1, np.positive: 1, WHERE: 3}
 
 
 def _elementwise(key: Key, count: int, dtype: Type | None = None) -> None:

@@ -17,8 +17,10 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from tapegrad.native.algebra import CLIP, WHERE
 from tapegrad.native.annotations import Code, Emission, Key, Namespace, Type, TypingContext
 from tapegrad.native.arrays import (
+    as_array,
     carries,
     is_active_array,
     is_complex_array,
@@ -26,13 +28,12 @@ from tapegrad.native.arrays import (
     joined,
 )
 from tapegrad.native.blocks import inner_njit
-from tapegrad.native.complexes import ActiveComplex, squared
-from tapegrad.native.expressions import clipped, dense, fits, summed, summed_along
+from tapegrad.native.complexes import ActiveComplex, im, pair, re, squared
+from tapegrad.native.expressions import dense, summed, summed_along
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
-from tapegrad.native.operators import recording, value_of, with_value
+from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import Active, is_active
-from tapegrad.ops import MEANING
 
 INSTEAD: dict[Key, Code] = {}  # by NumPy's function
 METHODS: dict[str, Code] = {}  # by the name of a method of arrays
@@ -304,17 +305,34 @@ def _made(shape: str, lines: list[str]) -> Code:
 def where(condition, x, y):
     if not _any_active(x, y):
         return None
-    arrays = [isinstance(k, types.Array) for k in (condition, x, y)]
-    if not any(arrays):
+    kinds = {"condition": condition, "x": x, "y": y}
+    if not isinstance(joined([k for kind in (x, y) for k in _spread(kind)]), ActiveComplex):
+        return _code(f"return ufunc({_beside(kinds)})", where, ufunc=WHERE, as_array=as_array)
+    if not any(isinstance(k, types.Array) for k in kinds.values()):
+        return lambda condition, x, y: one_of(condition, x, y)
+    return _of_each("condition, x, y", ["flat[i] = one_of({condition}, {x}, {y})"], kinds, one_of=one_of)
 
-        def number(condition, x, y):
-            if condition:
-                return x + 0.0
-            return y + 0.0
 
-        return number
-    lines = ["if {condition}:", "    flat[i] = {x}", "else:", "    flat[i] = {y}"]
-    return _of_each("condition, x, y", lines, {"condition": condition, "x": x, "y": y})
+def one_of(condition, x, y):
+    """One of two complex numbers, chosen part by part."""
+
+
+@overload(one_of)
+def _one_of(condition, x, y):
+    if isinstance(x, ActiveComplex) or isinstance(y, ActiveComplex):
+
+        def of_parts(condition, x, y):
+            first = bool(condition)
+            return pair(WHERE(first, re(x), re(y)), WHERE(first, im(x), im(y)))
+
+        return of_parts
+    return lambda condition, x, y: pair(WHERE(bool(condition), re(x), re(y)), im(x) if condition else im(y))
+
+
+def _beside(kinds: dict[str, Type]) -> str:
+    """Names of operands; active numbers beside arrays are arrays of no dimension."""
+    wide = any(isinstance(kind, types.Array) for kind in kinds.values())
+    return ", ".join(f"as_array({k})" if wide and is_active(kind) else k for k, kind in kinds.items())
 
 
 def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) -> Code:
@@ -343,16 +361,12 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
 def clip(a, a_min, a_max):
     if not _any_active(a, a_min, a_max) or (_none(a_min) and _none(a_max)):
         return None
-    kinds = {"a": a, "a_min": a_min, "a_max": a_max}
-    low, high = ("-np.inf" if _none(a_min) else "{a_min}"), ("np.inf" if _none(a_max) else "{a_max}")
-    ends = [types.float64 if _none(kind) else kind for kind in (a_min, a_max)]
-    if fits(a, *ends):
-        text = f"return clipped({low}, {high})".replace("(", "(a, ", 1)
-        return _code(text.format(a_min="a_min", a_max="a_max"), clip, clipped=clipped)
-    call, one = f"clipped({{a}}, {low}, {high})", recording(MEANING[np.clip])
-    if any(isinstance(kind, types.Array) for kind in kinds.values()):
-        return _of_each("a, a_min, a_max", [f"flat[i] = {call}"], kinds, clipped=one)
-    return _code(f"return {call.format(**dict(zip(kinds, kinds, strict=True)))}", clip, clipped=one)
+    low, high = "-np.inf" if _none(a_min) else "a_min", "np.inf" if _none(a_max) else "a_max"
+    kinds = {"a": a, low: a_min, high: a_max}
+    return _code(f"return ufunc({_beside(kinds)})", clip, ufunc=CLIP, as_array=as_array)
+
+
+UFUNCS = {INSTEAD[np.where]: WHERE, INSTEAD[np.clip]: CLIP}
 
 
 LIKE: dict[Key, Code] = {}  # functions that make arrays of floats, which twins let hold active numbers

@@ -24,13 +24,17 @@ from tapegrad.native.algebra import (
     OPS,
     OTHERS,
     UNROLLED,
+    WHERE,
     Emitter,
     Real,
     Spec,
+    bit,
+    compare,
     components,
     evaluate,
     partial,
     row,
+    where,
 )
 from tapegrad.native.annotations import (
     Builder,
@@ -64,7 +68,8 @@ VALUE_ONLY = tuple(name for name, other in OTHERS.items() if not other.partials)
 
 def _in_place(key: Key) -> Key | None:
     """The operator in place that belongs to an operator of Python, if there is one."""
-    return getattr(operator, f"i{key.__name__}", None) if key.__module__ == "_operator" else None
+    python = getattr(key, "__module__", "") == "_operator"
+    return getattr(operator, f"i{key.__name__}", None) if python else None
 
 
 KEYS = OPS | {key: name for f, name in OPS.items() if (key := _in_place(f)) is not None}
@@ -121,7 +126,7 @@ def template(
         "key": key, "generic": lambda self, args, kws: None if kws else generic(args),
         "prefer_literal": prefer_literal,
     })  # fmt: skip
-    infer_global(key)(kind)
+    infer_global(key, types.Function(kind))
     INLINE.add(key)
 
 
@@ -130,6 +135,9 @@ def lower(key: Key, count: int, code: Callable[..., Value]) -> None:
     if count == 1:
         for kind in KINDS:
             lower_builtin(key, kind)(code)
+        return
+    if count == 3:  # of no function but ours
+        lower_builtin(key, types.Any, types.Any, types.Any)(code)
         return
     for kind in KINDS:
         for other in (*KINDS, *PASSIVE):
@@ -292,6 +300,31 @@ def _extreme(key: Key, how: str) -> None:
 
 _extreme(min, "<")
 _extreme(max, ">")
+
+
+def _where(args: Sequence[Type]) -> Signature | None:
+    result = result_of(args[1:]) if len(args) == 3 else None
+    if result is None or not (isinstance(args[0], PASSIVE) or is_active(args[0])):
+        return None
+    active = Active(result.spec)
+    return signature(active, args[0], *(k if isinstance(k, PASSIVE) else active for k in args[1:]))
+
+
+def _lower_where(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+    """A choice of two numbers: 0 comes to the other, as it does where Tensors choose."""
+    emit = Emitter(context, builder)
+    condition, *found = operands(emit, sig.args, args)
+    truth = compare("!=", condition.number, 0.0)
+    out, leaves = where(truth, *(x.number for x in found)), []
+    if any(x.leaves for x in found):
+        a, b = (x.leaves[0][0] if x.leaves else ZERO for x in found)
+        chosen, other = builder.select(bit(truth), a, b), builder.select(bit(truth), b, a)
+        leaves = [(chosen, out.lift(1.0)), (other, out.lift(0.0))]
+    return pack(emit, sig.return_type, Operand(out, join(emit, [x.tape for x in found]), leaves))
+
+
+template(WHERE, _where)
+lower(WHERE, 3, _lower_where)
 
 
 # ---------------------------------------------------------------- what the twins' pass inserts

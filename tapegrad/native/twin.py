@@ -49,6 +49,7 @@ from tapegrad.native.compiler import twin_of as twin_of
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
+from tapegrad.native.scalar import PASSIVE, is_active
 from tapegrad.native.squares import Square, product_with, square_of, squares_in
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -407,6 +408,8 @@ class _Typed(FunctionPass):
                 if isinstance(line, ir.SetAttr):
                     self._fits(line)
                 value = line.value if isinstance(line, ir.Assign) else None
+                if isinstance(value, ir.Expr) and value.op == "call":
+                    self._choice(block, body, line)
                 known = isinstance(value, ir.Expr) and value.op in ("binop", "call")
                 if known and isinstance(kinds.get(line.target.name), types.Array):
                     self._spread(block, body, line)
@@ -440,6 +443,22 @@ class _Typed(FunctionPass):
         sig = kind.get_call_type(context, tuple(kinds[a.name] for a in args), {})
         self.state.calltypes[call] = sig
         return call, sig
+
+    def _choice(self, block: Block, body: list[Statement], line: Statement) -> None:
+        """A choice among active numbers is a ufunc, as in expressions of arrays; it is straight code."""
+        call, kinds = line.value, self.state.typemap
+        kind = kinds[call.func.name]
+        ufunc = functions.UFUNCS.get(kind.typing_key) if isinstance(kind, types.Function) else None
+        numbers = [getattr(kinds[x.name], "dtype", kinds[x.name]) for x in call.args]
+        known = all(isinstance(number, PASSIVE) or is_active(number) for number in numbers)
+        result = kinds[line.target.name]
+        if (
+            ufunc is None or call.kws or call.vararg or len(numbers) != 3 or not known
+            or not is_active(getattr(result, "dtype", result))
+        ):  # fmt: skip
+            return
+        line.value, sig = self._called(block, body, ufunc, list(call.args), call.loc)
+        assert sig.return_type == result
 
     def _spread(self, block: Block, body: list[Statement], line: Statement) -> None:
         """An active number beside an array becomes an array of no dimension, which Numba broadcasts."""

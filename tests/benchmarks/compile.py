@@ -201,10 +201,11 @@ class Processes:
         """What a process prints; it is run once before that counts."""
         found = []
         for _ in range(self.runs + 1):
-            done = subprocess.run([sys.executable, "-c", code], cwd=self.folder, env=self.environment,
-                                  capture_output=True, text=True, check=False)  # fmt: skip
-            if done.returncode:
-                sys.exit(done.stderr[-2000:])
+            done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], cwd=self.folder,
+                                  env=self.environment, capture_output=True, text=True)  # fmt: skip
+            if done.returncode:  # below 0 the number of a signal, as of a crash
+                words = f"{code}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"
+                raise RuntimeError(words)
             found.append(float(done.stdout))
         return min(found[1:])
 

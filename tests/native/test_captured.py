@@ -89,6 +89,7 @@ def test_arrays_that_numba_reads_in_place_are_what_they_were_first():
 
 def test_what_helpers_read_is_what_it_was_first(monkeypatch):
     monkeypatch.setattr(settings, "rate", 2.0, raising=False)
+
     @numba.njit
     def scaled(x):
         return settings.rate * x

@@ -14,6 +14,8 @@ import tapegrad as tg
 from tapegrad import progress
 from tapegrad.kernels import cache
 
+from ..benchmarks.compile import Processes
+
 
 @contextlib.contextmanager
 def counted(monkeypatch):
@@ -156,3 +158,10 @@ def test_what_is_compiled_is_named_before(monkeypatch, caplog, cached):
         assert not caplog.records
         gradient(np.float32(2.0))
         assert [record.getMessage() for record in caplog.records] == said[:1]
+
+
+def test_a_process_of_the_benchmark_that_crashes_is_told_of(tmp_path):
+    """With all that it wrote; a signal leaves no traceback."""
+    code = "import os, signal\nprint('written', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)"
+    with pytest.raises(RuntimeError, match=r"(?s)ended with -11.*written.*Segmentation fault"):
+        Processes(tmp_path, 0).seconds(code)

@@ -26,7 +26,7 @@ def arithmetic(x):
 
 def powers(x):
     z, w = complex(x[0], x[1]), complex(0.5, x[2])
-    total = z**3 + z**-2 + z**w + 2.0**z + x[0] ** z + w**x[1] + np.square(z)
+    total = z**3 + z**-2 + z**w + 2.0**z + x[0] ** z + w ** x[1] + np.square(z)
     return total.real - total.imag
 
 

@@ -13,7 +13,7 @@ from numba.core.registry import cpu_target
 
 import tapegrad as tg
 from tapegrad.native import arrays, functions, operators, twin  # noqa: F401  (they add to the tables)
-from tapegrad.native.algebra import OPS
+from tapegrad.native.algebra import CLIP, OPS
 from tapegrad.native.algebra import row as row_of
 from tapegrad.native.complexes import OF_COMPLEX
 from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
@@ -79,7 +79,14 @@ for _text in (
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
-row(np.where, "np.where(x > x[0], x, x * x)", PAIRS)
+for _text in (
+    "np.where(x > x[0], x, x * x)",
+    "np.where(x[0] > x[1], x[0], x[1] * x)",
+    "np.where(x[0], x[1], x[0])",
+    "np.where((x > 0.0) & ~(x == 1.0), np.exp(x), 2.0) * x",
+    "np.where(x[:1] < x[:, None], x, x[0])",
+):
+    row(np.where, _text, PAIRS)
 
 for _name in (
     "max", "min", "amax", "amin", "ptp", "sum", "prod", "mean", "var", "std", "median", "cumsum", "cumprod",
@@ -252,11 +259,11 @@ def test_every_function_that_both_have_is_in_the_table():
 @pytest.mark.quick
 def test_every_operator_is_in_the_table():
     known = {function for function, *_ in TABLE + LONG}
-    of_math = {f for f in OPS if f.__module__ == "math"}  # which take no Tensors, NumPy's do
+    of_math = {f for f in OPS if getattr(f, "__module__", "") == "math"}  # which take no Tensors, NumPy's do
     names = {OPS[f] for f in of_math} & {OPS[f] for f in OF_NUMPY}
     assert len(names) > 20
     assert names <= {OPS[f] for f in known & set(OPS)}
-    assert set(OPS) - set(OF_NUMPY) - of_math - known <= {pow}
+    assert set(OPS) - set(OF_NUMPY) - of_math - known <= {pow, CLIP}
 
 
 def compiled(text):

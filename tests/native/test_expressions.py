@@ -125,8 +125,14 @@ def limited(x, y, c):
     return np.sum(a * a) + np.sum(np.clip(x.reshape((1, -1)), None, y[:, None][:3]))
 
 
+def either(x, y, c):
+    m = x > y
+    a = np.where(m, x * y, c) + np.where((x > 0.0) & ~m | (y < -0.5), np.exp(x), y)
+    return np.sum(a * a) + np.sum(np.where(x.reshape((1, -1)) > y[:, None][:3], np.where(m, c, y), x) ** 2)
+
+
 @pytest.mark.parametrize("n", [4, BLOCK + 1])
-@pytest.mark.parametrize("f", [chosen, limited])
+@pytest.mark.parametrize("f", [chosen, limited, either])
 def test_comparisons_and_limits(f, n):
     x = np.linspace(-1, 1, n)
     y = np.where(np.arange(n) % 4 == 0, x, np.cos(np.arange(n)))

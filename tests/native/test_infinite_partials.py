@@ -18,8 +18,17 @@ INNER = {
 }  # fmt: skip
 OUTER = ["y * y", "y * 0.0", "np.maximum(y, 9.0)", "np.minimum(y, -9.0)", "np.clip(y, 4.0, 5.0)",
          "np.abs(y)", "np.sin(y) * (y - y)"]  # fmt: skip
+WHERE = [  # texts by a function and an operand: what is not chosen in the function, around it, or both
+    lambda g, x: f"np.where({x} == c, 0.0, {g(x)})",
+    lambda g, x: f"np.where({x} != c, {g(x)}, {x}) * 3.0",
+    lambda g, x: g(f"np.where({x} == c, c, {x})"),
+    lambda g, x: g(f"np.where({x} != c, {x}, c)") + f" * {x}",
+    lambda g, x: f"np.where({x} == c, {g(x)}, {g(f'c + 0.0 * {x}')})",
+    lambda g, x: f"np.where({x} < 9.0, {x}, {g(x)})",
+    lambda g, x: f"np.where(({x} == c) | ({x} > 9.0), c, " + g(f"np.where({x} == c, 0.25, {x})") + ")",
+    lambda g, x: f"np.where(np.logical_not({x} != c), {g(x)}, {x}) + np.where({x} == c, {x}, {g(x)})",
+]
 CHOICES = [
-    "np.where(x == c, 0.0, y)",
     "y[1:] * 2.0",
     "y[x != c]",
     "y[1] * y[1:2]",
@@ -80,6 +89,42 @@ def test_zero_times_infinity_is_what_it_is_for_tensors(inner):
             if not alike(a, b)
         ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_what_np_where_does_not_choose_is_what_it_is_for_tensors(inner):
+    """0 comes to it, whatever comes to the result: times an infinite partial that is nan, as in torch."""
+    c, cases = INNER[inner], []
+
+    def g(x):
+        return f"({inner.replace('x', x)})"
+
+    for x, result in (("x", "weighted({})"), ("x[0]", "({}) * 1.0")):
+        begin = f"c = {c}"
+        cases += [[begin, result.format(text(g, x))] for text in WHERE]
+        cases.append([begin, f"y = {g(x)}", result.format(f"np.where({x} == c, {x}, y)")])
+        cases.append([begin, f"y = np.where({x} == c, c, {x})", result.format(g("y"))])
+        cases.append([begin, f"m, y = {x} != c, {g(x)} * {x}", result.format(f"np.where(m, y, {x})")])
+    ways, found = program(cases), []
+    order = 3 if inner == "np.sqrt(x)" else 2
+    for which, case in enumerate(cases):
+        one, other = both(ways, which, [c, 0.5], order)
+        found += [
+            f"{case}, order {k}: Tensors {a}, compiled {b}"
+            for k, (a, b) in enumerate(zip(one, other, strict=True))
+            if not alike(a, b)
+        ]
+    assert not found, "\n".join(found)
+
+
+def test_what_np_where_does_not_choose_of_complex_numbers():
+    ways = program([
+        ["z = x + 1j * x", "weighted(np.where(x > 0.0, np.sqrt(z), z).real)"],
+        ["z = np.where(x[0] > 0.0, np.sqrt(x[0] * 1j), 2.0)", "z.real + np.where(x[1] > 1.0, 3j, x[1]).real"],
+    ])  # fmt: skip
+    for which in range(2):
+        one, other = both(ways, which, [0.0, 0.5], 2)
+        assert np.isnan(one[1][0]) and all(map(alike, one, other)), (which, one, other)
 
 
 @pytest.mark.parametrize("inner", INNER)
