@@ -356,8 +356,10 @@ class _Work:
         call.see_outside()
         if not call.outside:
             self.aside.append(set_aside())
-        lent = [self.kind.matcher.lent(k) for k in range(len(call.given))]
-        call.given = [x if array is None else wrap(array) for x, array in zip(call.given, lent, strict=True)]
+        for k, x in enumerate(call.given):
+            lent = None if isinstance(x, Handle) else self.kind.matcher.lent(k)  # a Tensor has its history
+            if lent is not None:
+                call.given[k] = wrap(lent)
         return call.sources()
 
     def result(
@@ -383,7 +385,7 @@ class _Work:
                     matcher.prefer()
                     value, parts = path.value(), [part() for part in path.parts] if pulled else None
                     if self.of_tensors:
-                        value = record_run(path.program, path.result, value, parts, given)
+                        value, parts = record_run(path.program, path.result, value, parts, given, pull)
                     return value, parts
                 found = matcher.results[path.result]
             matcher.leave()

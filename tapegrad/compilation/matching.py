@@ -129,7 +129,8 @@ class Path:
             for q, source in enumerate(event.operands[:2]):
                 kind, at = layout.THIS_OBJECT, 0
                 if source.kind == LIVE:
-                    kind, at = _live(self.program.live[k][q])
+                    if _is_same_for_numbers(self.program, k, q):
+                        kind, at = _live(self.program.live[k][q])
                 elif source.kind == FIXED:
                     at = id(source.value)
                 else:
@@ -138,6 +139,14 @@ class Path:
                 row[place], row[place + 1] = kind, at
                 usable = usable and at != 0
             row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+
+
+def _is_same_for_numbers(program: Program, k: int, q: int) -> bool:
+    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
+    live, operands = program.live[k], program.events[k].operands
+    if live[q].ndim or live[q].dtype.char != "d":
+        return True
+    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -385,7 +394,10 @@ class Matcher:
         buffer, weak = path.program.live[k][q], type(value) in PYTHON_S
         if np.shape(value) != buffer.shape:
             return False
-        if weak and type(source.value) not in PYTHON_S and buffer.dtype.char != "d":
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            return False  # a class of its own, which may be refused
+        changed = weak is not (type(source.value) in PYTHON_S)
+        if changed and (buffer.dtype.char != "d" or not _is_same_for_numbers(path.program, k, q)):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False

@@ -311,6 +311,57 @@ def test_a_call_with_tensors_is_one_record():
     assert "Ran" in repr(compiled(x, y).grad_fn) or not abi.native()
 
 
+def test_derivatives_of_tensors_have_histories():
+    f = lambda x, y: np.sum(np.sin(x) * x) * y
+    compiled, recorded = tg.compile(f, (0, 1)), tg.func.value_and_grad(f, (0, 1))
+    for k, requires in enumerate([(True, True), (True, False), (False, True), (False, False)] * 3):
+        results = []
+        for function in (compiled.value_and_grad, recorded):
+            x = tg.tensor([0.5, 1.0 + k], requires_grad=requires[0])
+            y = tg.tensor(2.0, requires_grad=requires[1])
+            value, (a, b) = function(x, y)
+            assert [z.requires_grad for z in (value, a, b)] == [any(requires)] * 3
+            found = [value, a, b]
+            leaves = [z for z in (x, y) if z.requires_grad]
+            if leaves:
+                found += tg.grad(np.sum(np.sin(a)) * b * value, leaves, create_graph=True)
+                found += tg.grad(sum(np.sum(g * g) for g in found[3:]), leaves)
+            results.append(found)
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+
+
+def test_a_call_that_leaves_its_way_keeps_the_history_of_its_arguments():
+    compiled = tg.compile(lambda x, k: x[1:][0] * (2.0 if x[1:][1].item() > 0 and k != 3 else np.sum(x)))
+    for k in range(5):
+        x = tg.tensor([0.5, 1.0 + k, 2.0], requires_grad=True)
+        (g,) = tg.grad(compiled(x, k), x)
+        wanted = [1.0 + k, 2.0 * (1.0 + k) + 2.5, 1.0 + k] if k == 3 else [0.0, 2.0, 0.0]
+        np.testing.assert_allclose(g.numpy(), wanted)
+
+
+def test_kinds_of_numbers_decide_the_dtype():
+    """A float of Python's leaves single precision alone, a double of NumPy's does not."""
+    numbers = [2.0, np.float64(2.0), 2, np.float32(2.0), True, np.array(2.0)]
+    f = lambda x, k: np.sum(np.sin(x * numbers[k % 6] + 1.0))
+    for kind in (np.float32, np.float64):
+        compiled = tg.compile(f)
+        for k in (1, 1, 1, 0, 0, 2, 4, 3, 5, 1, 0, 2, 3, 4, 5):
+            x = np.array([0.1, 0.2 + k], kind)
+            value, wanted = compiled(x, k), tg.compile(f)(x, k)
+            assert type(value) is type(wanted)
+            assert value == wanted
+
+
+def test_arrays_of_other_classes_are_refused_as_ever():
+    plain, masked = np.arange(4.0), np.ma.masked_array(np.arange(4.0), [0, 1, 0, 0])
+    compiled = tg.compile(lambda x, a: np.sum(x * a))
+    for _ in range(4):
+        assert compiled(np.ones(4), plain) == 6.0
+    with pytest.raises(TypeError, match="MaskedArray"):
+        compiled(np.ones(4), masked)
+
+
 def test_a_record_has_the_numbers_of_its_call():
     scale = [1.0]
     compiled = tg.compile(lambda x: np.sin(x) * scale[0])
