@@ -107,5 +107,17 @@ def test_of_a_tensor_it_is_one_record(name):
     compare(name, lambda compiled, x, k: pulled(compiled, x, k), lambda f, x, k: pulled(tg.compile(f), x, k))
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_of_second_order(name):
+    """Hessians times directions."""
+    v = np.array([1.0, -2.0, 0.5, 3.0])
+    compare(
+        name,
+        lambda compiled, x, k: (0.0, compiled.hvp(x, k, v)),
+        lambda f, x, k: (0.0, tg.func.hvp(f)(x, k, v)),
+    )
+
+
 def test_there_are_many():
     assert len(FUNCTIONS) > 300
