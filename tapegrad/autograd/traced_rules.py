@@ -22,12 +22,14 @@ from tapegrad.core.grad_mode import within
 from tapegrad.core.storage import DUAL
 from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.kernels.replay import layout
+from tapegrad.ops import forward
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import TRACED, Attributes, Elementwise, Primitive
 from tapegrad.ops.programs import Program, Ref, Step
 from tapegrad.ops.rules import Unreadable
 from tapegrad.tape import pool
+from tapegrad.tape.tape import LARGE
 from tapegrad.tensor import Tensor
 
 MET = object()  # what has come once
@@ -60,7 +62,7 @@ class _Trace:
         function = op.forward
         if isinstance(op, Elementwise) and op.takes is not None:
             function = functools.partial(function, **{op.takes: getattr(value, op.takes)})
-        again = function(*map(value_of, operands), **(attrs or {}))
+        again = _value(op, function, list(map(value_of, operands)), attrs or {})
         if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
             raise Unreadable  # recorded by somebody who has computed it in another way
         like = pool.shadow(value) if isinstance(value, np.ndarray) else None
@@ -96,6 +98,15 @@ class _Trace:
             raise Unreadable
         ref = self._step(Step(function, None, tuple(map(self.ref, operands))))
         out._tape, out._at = DUAL, _Traced(self, out._v, ref)
+
+
+def _value(op: Primitive, function: Callable[..., Any], values: list[Any], attrs: Attributes) -> Any:
+    """The value of an op, as `core.dispatch.apply` computes it."""
+    x, plain = values[0], function is op.forward and not attrs
+    large = type(x) is np.ndarray and x.nbytes > LARGE
+    if plain and large and isinstance(op, Elementwise) and op.arity < 3:
+        return (forward.unary if op.arity == 1 else forward.binary)(op, *values)
+    return function(*values, **attrs)
 
 
 class _Traced:
@@ -162,6 +173,31 @@ def trace_rule(
     looked_at = {name: x for name, x in (attrs or {}).items() if name not in opaque}
     words.kept = found, looked_at  # compiled code finds them by addresses of texts among these
     return words
+
+
+def steps_of_rule(
+    op: Primitive, ct: np.ndarray, out: np.ndarray, operands: Sequence[np.ndarray], constants: Sequence[bool],
+    attrs: Attributes, wanted: Sequence[int],
+) -> Program | None:  # fmt: skip
+    """Return what a rule applies to operands of these shapes and dtypes; None where values decide that.
+
+    What each of the wanted operands gets has its shape and dtype. `constants`: which operands have no
+    history. A program that is `nonzero` or `branched` is for values of which `is_followed` holds.
+    """
+
+    def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Tensor | None]:
+        found = op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-untyped-call]
+        pairs = [(found.get(k), operands[k]) for k in wanted]
+        return [None if part is None else fit_cotangent(part, x, 0) for part, x in pairs]
+
+    if _branch(op, out, operands, attrs) is None or any(isinstance(x, Kept) for x in attrs.values()):
+        return None
+    return _traced(rule, (ct, out, *operands), wanted, {}, (False, False, *constants), op)
+
+
+def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[Any], attrs: Attributes) -> bool:
+    """Whether a rule that looks at values applies to these what it has applied to others."""
+    return _branch(op, out, operands, attrs) is True
 
 
 def _branch(op: Primitive, out: Out, operands: Sequence[Operand], attrs: Attributes) -> bool | None:

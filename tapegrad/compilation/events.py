@@ -31,14 +31,14 @@ class Source(NamedTuple):
     """An operand: the `ARGUMENT` or `RESULT` of a number, or a value without history.
 
     Of those a `LIVE` one may be another number or array at each call; a `FIXED` one, such as an exponent, is
-    not.
+    not. An operand of another event, of both numbers, is `SHARED`.
     """
 
     kind: int
     value: Any
 
 
-ARGUMENT, RESULT, LIVE, FIXED = range(4)
+ARGUMENT, RESULT, LIVE, FIXED, SHARED = range(5)
 
 
 class Several(NamedTuple):
@@ -62,10 +62,19 @@ class Called(NamedTuple):
     kwargs: dict[str, Any]
 
 
+class Passive:
+    """What computes an event without a derivative, as an op computes another one."""
+
+    name = "passive"
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.forward = function
+
+
 class Event(NamedTuple):
     """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called."""
 
-    op: Primitive
+    op: Any  # a Primitive, or Passive
     operands: tuple[Source, ...]
     attrs: Attributes
     value: Any

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import ARGUMENT, RESULT, Learner, Source
-from tapegrad.compilation.matching import Matcher, Path
+from tapegrad.compilation.matching import Matcher, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.recorded import record_run
+from tapegrad.compilation.wanted import GRADIENT, PRODUCT, VALUE, VALUE_AND_GRADIENT, Wanted, direction_of
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, has_tangent, value_of, wrap
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import OPEN
 from tapegrad.func.calls import DOUBLE, Call, compiled, positions
-from tapegrad.func.transforms import pull_number
+from tapegrad.func.transforms import jvp
 from tapegrad.kernels import abi, machine
 from tapegrad.ops import forward
 from tapegrad.tape.tape import resume, set_aside
@@ -48,8 +49,8 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
     -------
     Compiled
         A callable that gives the value, with methods ``value_and_grad`` and ``grad`` of the same arguments,
-        and ``explain``. What they give is built as by `tapegrad.func`: arrays for arrays, floats for
-        floats.
+        ``hvp`` and ``jvp`` of these and a direction, and ``explain``. What they give is built as by
+        `tapegrad.func`: arrays for arrays, floats for floats.
 
     Notes
     -----
@@ -127,15 +128,23 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of the function."""
-        return self._run("compile", False, args, kwargs)[0]
+        return self._run(VALUE, args, kwargs)[0]
 
     def value_and_grad(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the value of the function, one real number, and its gradient, as `tapegrad.func` does."""
-        return self._run("value_and_grad", True, args, kwargs)
+        return self._run(VALUE_AND_GRADIENT, args, kwargs)
 
     def grad(self, *args: Any, **kwargs: Any) -> Any:
         """Return the gradient of the function, whose value is one real number."""
-        return self._run("grad", True, args, kwargs)[1]
+        return self._run(GRADIENT, args, kwargs)[1]
+
+    def hvp(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the Hessian of the function times a direction, the last argument, as `tapegrad.func.hvp`."""
+        return self._run(PRODUCT, args, kwargs)[1]
+
+    def jvp(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Return the value and its derivative along a direction, as `tapegrad.func.jvp`: it is recorded."""
+        return jvp(self._f, self._argnums)(*args, **kwargs)  # type: ignore[no-any-return]
 
     def explain(self) -> str:
         """Tell what is known of the function: its ways for each kind of arguments, or why there are none."""
@@ -143,30 +152,32 @@ class Compiled:
         told = [kind.explain(name) for kind in self._kinds.values()]
         return "\n".join(told) or f"{name}: no calls yet that a program could serve"
 
-    def _run(self, what: str, pull: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        kind = self._latest
-        quick = self._simple and len(args) == 1 and not kwargs and kind is not None
-        if quick and kind.takes(args[0]) and kind.is_ready():  # type: ignore[union-attr]
-            value, parts = _matched(
-                kind,  # type: ignore[arg-type]
-                args,
-                pull,
-                self._alone,
-                lambda: Call(what, self._f, self._where, args, kwargs),
-            )
+    def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        kind, directed = self._latest, wanted.directed
+        if (
+            kind is not None
+            and self._simple
+            and len(args) == 1 + directed
+            and not kwargs
+            and kind.takes(args[0])
+            and kind.is_ready()
+            and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
+        ):
+            begin = functools.partial(Call, wanted.what, self._f, self._where, args, kwargs, directed)
+            value, parts = _matched(kind, args[:1], wanted, self._alone, begin, args[1:])
             return value, parts and parts[0]
-        call = Call(what, self._f, self._where, args, kwargs)
+        call = Call(wanted.what, self._f, self._where, args, kwargs, directed)
         kind = self._kind(call)
         if kind is not None:
             kind.calls += 1
-        if kind is None or kind.calls == 1 or not kind.is_free():
-            value, parts = call.recorded(_finished, pull)
+        if kind is None or kind.calls == 1 or not kind.is_free() or not kind.serves(wanted):
+            value, parts = call.recorded(_finished, wanted)
         elif kind.matcher.paths:
             value, parts = _matched(
-                kind, call.given, pull, lambda handles: call.apply(handles, False)[0], lambda: call
+                kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call
             )
         else:
-            value, parts = call.recorded(_learned, kind, pull, Learner() if kind.learns else None)
+            value, parts = call.recorded(_learned, kind, wanted, Learner() if kind.learns else None)
         return value, parts and call.tree(parts)
 
     def _alone(self, handles: list[Tensor]) -> Any:
@@ -231,6 +242,13 @@ class Kind:
         """Whether a call may follow a path."""
         return bool(self.matcher.paths) and not self.lock.locked() and _is_ordinary()
 
+    def serves(self, wanted: Wanted) -> bool:
+        """Whether a call that asks for this may follow a path, or be learned from."""
+        if not wanted.directed:
+            return True
+        paths = self.matcher.paths
+        return not self.work.of_tensors and not (paths and paths[0].product is None)
+
     @property
     def learns(self) -> bool:
         """Whether a call that follows no path is learned from."""
@@ -287,20 +305,19 @@ def _is_ordinary() -> bool:
     return _enabled.get() is True and not OPEN and not forward.reported(forward.error_mode.get())[2]
 
 
-def _finished(call: Call, pull: bool) -> tuple[Any, Any]:
-    found, _ = call.outputs(False)
-    return _given(call, found, pull)
+def _finished(call: Call, wanted: Wanted) -> tuple[Any, Any]:
+    return _given(call, call.outputs(False)[0], wanted)
 
 
-def _given(call: Call, found: Any, pull: bool) -> tuple[Any, Any]:
-    """The value and derivatives by each leaf of the arguments, by a sweep."""
-    parts = call.gradients(pull_number(call, found)) if pull else None
+def _given(call: Call, found: Any, wanted: Wanted) -> tuple[Any, Any]:
+    """The value, and what else is wanted, of a call whose operations are recorded."""
+    parts = wanted.recorded(call, found)
     return call.given_back(found, call.outside), parts
 
 
-def _learned(call: Call, kind: Kind, pull: bool, learner: Learner | None) -> tuple[Any, Any]:
+def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) -> tuple[Any, Any]:
     if learner is None:
-        return _finished(call, pull)
+        return _finished(call, wanted)
     handles = list(call.sources())
     for k, x in enumerate(handles):
         learner.add(x, Source(ARGUMENT, k))
@@ -318,24 +335,26 @@ def _learned(call: Call, kind: Kind, pull: bool, learner: Learner | None) -> tup
     with kind.lock:
         kind.learn(call, learner, found)
     call.look_outside(found)
-    return _given(call, found, pull)
+    return _given(call, found, wanted)
 
 
 def _matched(
     kind: Kind,
     given: Sequence[Any],
-    pull: bool,
+    wanted: Wanted,
     run: Callable[[list[Tensor]], Any],
     begin: Callable[[], Call],
+    direction: Sequence[Any] = (),
 ) -> tuple[Any, Any]:
     """Call a function while a program computes; the value, and derivatives by each leaf of the arguments.
 
-    `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all.
+    `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all,
+    `direction` is known to be one for these leaves.
     """
     if not kind.lock.acquire(blocking=False):
-        return begin().recorded(_finished, pull)
+        return begin().recorded(_finished, wanted)
     try:
-        return kind.work.result(given, pull, run, begin)
+        return kind.work.result(given, wanted, run, begin, direction)
     finally:
         kind.lock.release()
 
@@ -356,16 +375,19 @@ class _Work:
         call.see_outside()
         if not call.outside:
             self.aside.append(set_aside())
-        lent = [self.kind.matcher.lent(k) for k in range(len(call.given))]
-        call.given = [x if array is None else wrap(array) for x, array in zip(call.given, lent, strict=True)]
+        for k, x in enumerate(call.given):
+            lent = None if isinstance(x, Handle) else self.kind.matcher.lent(k)  # a Tensor has its history
+            if lent is not None:
+                call.given[k] = wrap(lent)
         return call.sources()
 
     def result(
         self,
         given: Sequence[Any],
-        pull: bool,
+        wanted: Wanted,
         run: Callable[[list[Tensor]], Any],
         begin: Callable[[], Call],
+        direction: Sequence[Any],
     ) -> tuple[Any, Any]:
         """What the call gives."""
         matcher, self.begin = self.kind.matcher, begin
@@ -377,13 +399,14 @@ class _Work:
             if matcher.is_complete(found):
                 del found
                 path = matcher.path
-                pulled = pull or (self.of_tensors and path.is_number)
-                if matcher.finish(pulled):
+                what = self._product(path, direction) if wanted is PRODUCT else path
+                pulled = wanted.pull or (self.of_tensors and path.is_number)
+                if what is not None and matcher.finish(what, pulled):
                     matcher.end()
                     matcher.prefer()
-                    value, parts = path.value(), [part() for part in path.parts] if pulled else None
+                    value, parts = path.value(), [part() for part in what.parts] if pulled else None
                     if self.of_tensors:
-                        value = record_run(path.program, path.result, value, parts, given)
+                        return record_run(path.program, path.result, value, parts, given, wanted.pull)
                     return value, parts
                 found = matcher.results[path.result]
             matcher.leave()
@@ -392,7 +415,7 @@ class _Work:
             if matcher.learner is not None:
                 self.kind.learn(call, matcher.learner, found)
             call.look_outside(found)
-            return _given(call, found, pull)
+            return _given(call, found, wanted)
         finally:
             if matcher.left:
                 matcher.renew()
@@ -400,6 +423,15 @@ class _Work:
             self.begin = self.call = None
             if self.aside:
                 resume(self.aside.pop())
+
+    def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
+        """What computes the Hessian times the direction of the call, which is in its buffers."""
+        assert self.begin is not None
+        product = path.product
+        if product is not None:
+            for buffer, v in zip(product.direction, direction or direction_of(self.begin()), strict=True):
+                buffer[...] = v
+        return product
 
     def _called(self, run: Callable[[list[Tensor]], Any]) -> Any:
         matcher = self.kind.matcher

@@ -25,7 +25,8 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.program import Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
-from tapegrad.compilation.reverse import Reverse
+from tapegrad.compilation.reverse import Reverse, read_in_reverse
+from tapegrad.compilation.second import GradientEvents
 from tapegrad.core import base, compiled_methods
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import apply, record
@@ -42,44 +43,36 @@ EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
+UNTRIED = object()
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
 
-class Path:
-    """A way through a function: its program, the number of the result, and words of its events.
+class Computation:
+    """Rows of a program and rows in reverse, at the end of a call that has followed a path.
 
     Attributes
     ----------
-    words
-        What compiled code compares with (`kernels.replay.layout`); the last event is none.
-    reverse
-        What computes gradients of a result that is one real number.
-    value, parts
-        Functions that give the value, and derivatives by leaves of the arguments, as the caller is to have
-        them.
+    parts
+        Functions that give derivatives by leaves of the arguments, as the caller is to have them.
+    calls
+        Whether rows call functions of Python's; and if those in reverse run too.
     """
 
-    def __init__(self, program: Program, result: int) -> None:
-        self.program, self.result = program, result
-        n = len(program.events)
-        self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
-        self.begin: Address = abi.address(self.words)
-        self.end: Address = self.begin + n * EVENT_BYTES
-        value = program.values[result]
-        self.is_number = value.size == 1 and value.dtype.kind == "f"
-        self._reverse = Reverse(program, result) if self.is_number else None
-        self.value, self.parts = _giving(value), []
-        if self._reverse is not None:
-            pairs = zip(self._reverse.gradients, program.arguments, strict=True)
+    def __init__(self, program: Program, reverse: Reverse | None, begin: Address, count: int) -> None:
+        self.program, self._reverse, self.parts = program, reverse, []
+        if reverse is not None:
+            pairs = zip(reverse.gradients, program.arguments, strict=True)
             self.parts = [_giving_like(ct, x) for ct, x in pairs]
         self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
+        calls = program.rows.calls
+        self.calls = calls, calls or (reverse is not None and reverse.rows.calls)
         state = program.rows.state
-        state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = self.begin, n
+        state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = begin, count
         state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
 
     @property
     def reverse(self) -> Reverse:
-        """Rows for the gradient of the result."""
+        """Rows for the derivatives."""
         assert self._reverse is not None
         return self._reverse
 
@@ -111,6 +104,43 @@ class Path:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
+
+class Path(Computation):
+    """A way through a function: its program, the number of the result, and words of its events.
+
+    Attributes
+    ----------
+    words
+        What compiled code compares with (`kernels.replay.layout`); the last event is none.
+    value
+        A function that gives the value as the caller is to have it.
+    """
+
+    def __init__(self, program: Program, result: int) -> None:
+        self.result = result
+        n = len(program.events)
+        self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
+        self.begin: Address = abi.address(self.words)
+        self.end: Address = self.begin + n * EVENT_BYTES
+        value = program.values[result]
+        self.is_number = value.size == 1 and value.dtype.kind == "f"
+        seed = Source(RESULT, result), np.ones_like(value, order="C")
+        super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
+        self.value, self._product = _giving(value), UNTRIED
+        self.reason = ""  # why there is no product
+
+    @property
+    def product(self) -> Product | None:
+        """What computes the Hessian times a direction; None where values decide what that takes."""
+        if self._product is UNTRIED:
+            self._product = None
+            try:
+                if self.is_number:
+                    self._product = Product(self)
+            except Exception as error:  # of a rule that cannot be run by itself
+                self.reason = str(error) or type(error).__name__
+        return self._product  # type: ignore[return-value]
+
     def explain(self) -> str:
         """Tell how the program computes."""
         ops, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
@@ -129,7 +159,8 @@ class Path:
             for q, source in enumerate(event.operands[:2]):
                 kind, at = layout.THIS_OBJECT, 0
                 if source.kind == LIVE:
-                    kind, at = _live(self.program.live[k][q])
+                    if _is_same_for_numbers(self.program, k, q):
+                        kind, at = _live(self.program.live[k][q])
                 elif source.kind == FIXED:
                     at = id(source.value)
                 else:
@@ -138,6 +169,43 @@ class Path:
                 row[place], row[place + 1] = kind, at
                 usable = usable and at != 0
             row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+
+
+def _is_same_for_numbers(program: Program, k: int, q: int) -> bool:
+    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
+    live, operands = program.live[k], program.events[k].operands
+    if live[q].ndim or live[q].dtype.char != "d":
+        return True
+    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
+
+
+class Product(Computation):
+    """What computes the Hessian of a number times a direction, in whose buffers that is laid.
+
+    Attributes
+    ----------
+    direction
+        A buffer for each leaf of the arguments.
+    holds
+        Whether it is right for the values that there are, once they are computed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        of, n = GradientEvents(path.program, path.result), len(path.program.events)
+        self.direction = [np.zeros_like(x, order="C") for x in path.program.arguments]
+        pairs = zip(of.gradients, self.direction, strict=True)
+        moving = [(g, v) for g, v in pairs if g is not None and g.kind in (ARGUMENT, RESULT)]
+        read = read_in_reverse(of.events, [g for g, _ in moving])
+        for k in range(len(of.events) - 1, n - 1, -1):  # what is computed of what is read is read too
+            if k in read:
+                read |= {source.value for source in of.events[k].operands if source.kind == RESULT}
+        unused = {k for k in range(n, len(of.events)) if k not in read}
+        exact = [True] * len(of.events)
+        program = Program(of.events, path.program.arguments, [path.program], exact, unused)
+        if program.shared < n:
+            raise ValueError("an operand is not equal to itself")
+        self.holds = of.holds
+        super().__init__(program, Reverse(program, moving), path.begin, n)
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -353,7 +421,7 @@ class Matcher:
             self.leave()
             return None
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
-            if not self.program.views[k]:
+            if not self.program.views[k] and self.program.values[k].flags.writeable:
                 self.program.values[k][...] = value
             self._computed = k + 1
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
@@ -385,7 +453,10 @@ class Matcher:
         buffer, weak = path.program.live[k][q], type(value) in PYTHON_S
         if np.shape(value) != buffer.shape:
             return False
-        if weak and type(source.value) not in PYTHON_S and buffer.dtype.char != "d":
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            return False  # a class of its own, which may be refused
+        changed = weak is not (type(source.value) in PYTHON_S)
+        if changed and (buffer.dtype.char != "d" or not _is_same_for_numbers(path.program, k, q)):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
@@ -563,7 +634,7 @@ class Matcher:
                 return True
         return False
 
-    def finish(self, pull: bool) -> bool:
+    def finish(self, what: Computation, pull: bool) -> bool:
         """Compute what a call asks for that has followed its path; False where it is to be recorded."""
         while self._filled:
             del self._filled.pop()._v
@@ -573,14 +644,13 @@ class Matcher:
             x = self.arguments[k]
             if sys.getrefcount(x) > 3 or weakref.getweakrefcount(x):  # in the list, here, and as asked for
                 return False
-        rows = self.path.program.rows
-        before = (
-            forward.error_mode.set(self._raising)
-            if rows.calls or (pull and self.path.reverse.rows.calls)
-            else None
-        )
+        if isinstance(what, Product):  # it computes more, of which nobody is told errors
+            with np.errstate(all="ignore"):
+                computed = self.compute_to(len(self.program.events))
+                return computed and what.compute(self._computed, pull, 0) and what.holds()
+        before = forward.error_mode.set(self._raising) if what.calls[pull] else None
         try:
-            found = self.path.compute(self._computed, pull, self._told)
+            found = what.compute(self._computed, pull, self._told)
             self._computed = len(self.program.events)
         except FloatingPointError:
             found, self._warned = False, True

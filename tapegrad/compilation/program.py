@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, Event, Source
+from tapegrad.compilation.events import (
+    ARGUMENT,
+    FIXED,
+    LIVE,
+    POWER,
+    PYTHON_S,
+    SHARED,
+    Event,
+    Passive,
+    Source,
+)
 from tapegrad.compilation.rows import Rows
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY, forward
@@ -18,7 +28,7 @@ from tapegrad.tape.record import Template
 from tapegrad.tape.tape import LARGE
 
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
-CONCATENATE = MEANING[np.concatenate]
+CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
 REDUCING = {
     MEANING[function]: ufunc.reduce
     for function, ufunc in (
@@ -132,12 +142,12 @@ class Program:
     shared
         How many events at the beginning have their buffers in common with another program.
     rows
-        What computes the values, a row for each event; then, of `gradient`, cotangents.
+        What computes the values, a row for each event; nothing for those that are `unused`.
     """
 
     def __init__(
         self, events: Sequence[Event], arguments: Sequence[Any], others: Sequence[Program] = (),
-        exact: list[bool] | None = None,
+        exact: list[bool] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
         self.arguments: list[np.ndarray] = [np.array(x) for x in arguments]
@@ -151,18 +161,20 @@ class Program:
         self.rows = Rows()
         for k, event in enumerate(events):
             if before is not None and k < self.shared:
-                self._share(before, k, event)
+                self._share(before, k, event, exact is None)
                 continue
             operands = [self._operand(source, event) for source in event.operands]
             self.live.append(operands)
             seen = event.is_view or event.op is ELEMENT
             view = view_of(event.op, event.attrs, operands[0]) if seen else None
             self.views.append(view is not None)
-            if view is None:
+            if event.op is BROADCAST:
+                view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
+            elif view is None:
                 view = np.empty_like(np.asarray(event.value), subok=False)
                 view[...] = event.value
             self.values.append(view)
-            self._compute(event, operands, view, self.views[-1])
+            self._compute(event, operands, view, self.views[-1] or k in unused)
         self.rows.seal()
         self.exact = self._verified(events) if exact is None else exact
         self.events = [self._own(event, k) for k, event in enumerate(events)]
@@ -183,10 +195,10 @@ class Program:
         )
         return event._replace(operands=operands, value=self.values[k])
 
-    def _share(self, before: Program, k: int, event: Event) -> None:
-        """Take an event's buffers from another program that begins as this one does."""
+    def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
+        """Take buffers from another program that begins so; `filled`: with what the event brings."""
         for source, to in zip(event.operands, before.live[k], strict=True):
-            if source.kind == LIVE:
+            if filled and source.kind == LIVE:
                 to[...] = source.value
         self.live.append(before.live[k])
         self.views.append(before.views[k])
@@ -207,15 +219,17 @@ class Program:
         if source.kind == FIXED:
             return source.value
         value = source.value
+        if source.kind == SHARED:
+            return self.live[value[0]][value[1]]
         weak = type(value) in PYTHON_S
         dtype = np.asarray(event.value).dtype if weak else None
         return np.array(value, dtype)
 
-    def _compute(self, event: Event, operands: list[Any], out: np.ndarray, view: bool) -> None:
-        if view:
+    def _compute(self, event: Event, operands: list[Any], out: np.ndarray, known: bool) -> None:
+        op = event.op
+        if known or op is BROADCAST:
             self.rows.nothing()
             return
-        op = event.op
         function = None if event.attrs else ufunc_for(op, operands)
         reduced = REDUCING.get(op)
         if reduced is not None and out.flags.c_contiguous and operands[0].size:
@@ -231,10 +245,12 @@ class Program:
 
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
     given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
-    function, x = event.op.forward, given[0]
+    function, x, attrs = event.op.forward, given[0], event.attrs
     if event.op is POWER:  # as compiled recording does
         function = _vector_form(POWER, x) or operator.pow
-    out[...] = function(*given, **event.attrs)
+    elif isinstance(event.op, Elementwise) and event.op.takes is not None:
+        attrs = {event.op.takes: getattr(out, event.op.takes)}
+    out[...] = function(*given, **attrs)
 
 
 def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
@@ -245,10 +261,12 @@ def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
     return None
 
 
-def ufunc_for(op: Primitive, operands: Sequence[Any]) -> np.ufunc | None:
+def ufunc_for(op: Primitive | Passive, operands: Sequence[Any]) -> np.ufunc | None:
     """Return the ufunc that recording takes for an op of these operands; None without one."""
     if op is MEANING[np.matmul]:
         return np.matmul
+    if isinstance(op, Passive):
+        return op.forward if isinstance(op.forward, np.ufunc) else None
     if not isinstance(op, Elementwise) or op is POWER or op.arity > 2:
         return None
     if not all(isinstance(x, np.ndarray) and x.dtype.char in FLOATS for x in operands):

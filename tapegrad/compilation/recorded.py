@@ -65,18 +65,46 @@ class _Ran(Function):
         run, xs = ctx.run, ctx.saved_tensors
         if run.parts is not None and not is_grad_enabled():
             return None, None, *(ct.reshape(()) * wrap(np.asarray(part)[()]) for part in run.parts)
+        recording = is_grad_enabled()
         with enable_grad():
             wanted = [x for x in xs if requires_grad(x)]
             y = run.recorded(xs)
-            found = iter(grad(y, wanted, ct, create_graph=is_grad_enabled(), allow_unused=True))
+            found = iter(grad(y, wanted, ct, create_graph=recording, allow_unused=True))
         return None, None, *(next(found) if requires_grad(x) else None for x in xs)
 
 
+class _RanGradient(Function):
+    """The record of the gradient, which is known; for a derivative of it the operations are applied."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, *xs: Tensor) -> tuple[Tensor, ...]:
+        ctx.run = run
+        ctx.save_for_backward(*xs)
+        assert run.parts is not None
+        return tuple(map(tensor, run.parts))
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Tensor) -> Any:
+        xs, recording = ctx.saved_tensors, is_grad_enabled()
+        with enable_grad():
+            xs = [x if requires_grad(x) else x.detach().requires_grad_() for x in xs]
+            parts = grad(ctx.run.recorded(xs), xs, create_graph=True, allow_unused=True)
+            moving = [(g, ct) for g, ct in zip(parts, cts, strict=True) if g is not None and requires_grad(g)]
+            if not moving:
+                return None, *(None for _ in xs)
+            gs, weights = zip(*moving, strict=True)
+            found = grad(gs, xs, weights, create_graph=recording, allow_unused=True)
+        return None, *found
+
+
 def record_run(
-    program: Program, result: int, value: Any, parts: Sequence[Any] | None, given: Sequence[Any]
-) -> Tensor:
-    """Return the Tensor of a value that a program has computed, recorded where an argument requires grad."""
+    program: Program, result: int, value: Any, parts: Sequence[Any] | None, given: Sequence[Any], pull: bool
+) -> tuple[Tensor, list[Tensor] | None]:
+    """Return Tensors of what a program has computed, recorded where an argument requires grad.
+
+    These are the value and, if they are asked for, the derivatives by each leaf of the arguments.
+    """
     if not any(requires_grad(x) for x in given):
-        return tensor(value)
-    out: Tensor = _Ran.apply(Run(program, result, parts), value, *given)
-    return out
+        return tensor(value), [tensor(part) for part in parts or ()]
+    run = Run(program, result, parts)
+    return _Ran.apply(run, value, *given), list(_RanGradient.apply(run, *given)) if pull else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Passive, Source
 from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
 from tapegrad.compilation.rows import Block, Rows, is_dense
 from tapegrad.kernels import abi, table
@@ -38,22 +39,51 @@ def partial_kernel(op: Elementwise, q: int, char: str) -> Address:
     return table.kernel(number, abi.CODES[char])
 
 
+def activity(events: Sequence[Event]) -> list[bool]:
+    """Of which events the results depend on the arguments."""
+    active: list[bool] = []
+    for event in events:
+        passive = isinstance(event.op, Passive)
+        active.append(not passive and any(moves(source, active) for source in event.operands))
+    return active
+
+
+def moves(source: Source, active: Sequence[bool]) -> bool:
+    """Whether an operand depends on the arguments."""
+    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value])
+
+
+def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int]:
+    """Events whose values are read where these results have cotangents."""
+    active, read = activity(events), set()
+    reached = {source.value for source in roots if source.kind == RESULT}
+    for j in range(len(events) - 1, -1, -1):
+        operands, masks = events[j].operands, getattr(events[j].op, "masks", ())
+        for q, source in enumerate(operands):
+            if j not in reached or not moves(source, active):
+                continue
+            if source.kind == RESULT:
+                reached.add(source.value)
+            mask = masks[min(q, 2)]
+            if mask >> OUT & 1:
+                read.add(j)
+            read |= {x.value for k, x in enumerate(operands) if x.kind == RESULT and mask >> min(k, 2) & 1}
+    return read
+
+
 class Reverse:
-    """Rows that compute the gradient of a result by arguments, once the values are there.
+    """Rows that compute the gradient by arguments, once the values are there, of results with cotangents.
 
     Attributes
     ----------
-    seed
-        The cotangent of the result: ones.
     gradients
         A buffer for each argument; None where the result does not depend on it. One without axes stands for
         an array that is the same everywhere.
     """
 
-    def __init__(self, program: Program, result: int) -> None:
+    def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
         self.program, self.rows = program, Rows(silent=True)
-        self.seed = np.ones_like(program.values[result], order="C")
-        self.found: dict[Source, np.ndarray] = {Source(RESULT, result): self.seed}
+        self.found: dict[Source, np.ndarray] = {}
         self.own: set[int] = set()  # ids of cotangents that may be added to
         self.buffers: list[np.ndarray] = []
         self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
@@ -63,13 +93,13 @@ class Reverse:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
-        self.active: list[bool] = []
-        for event in program.events:
-            self.active.append(any(map(self._is_active, event.operands)))
-        for j in range(result, -1, -1):
-            ct = self.found.pop(Source(RESULT, j), None) if j != result else self.seed
-            if ct is None:
+        self.active = activity(program.events)
+        for source, root in cotangents:
+            self._give(source, root)
+        for j in range(len(program.events) - 1, -1, -1):
+            if Source(RESULT, j) not in self.found:
                 continue
+            ct = self.found.pop(Source(RESULT, j))
             event = program.events[j]
             wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
             if wanted:
@@ -91,7 +121,7 @@ class Reverse:
 
     def _is_active(self, source: Source) -> bool:
         """Whether an operand depends on the arguments."""
-        return source.kind == ARGUMENT or (source.kind == RESULT and self.active[source.value])
+        return moves(source, self.active)
 
     # ------------------------------------------------------------ cotangents
 

@@ -340,11 +340,14 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
 
 
 def _hvp(call: Call) -> Any:
-    y, _ = call.outputs(False)
+    return call.tree(pull_twice(call, call.outputs(False)[0]))
+
+
+def pull_twice(call: Call, y: Operand) -> list[Operand]:
+    """The Hessian of what has one element times the direction of the call, by leaves of the arguments."""
     vs = call.direction(call.v, copied=call.outside)
     pairs = [(g, v) for g, v in zip(pull_number(call, y, True), vs, strict=True) if g is not None]
-    found = call.pulled([g for g, _ in pairs], [v for _, v in pairs], retain=None)
-    return call.tree(call.gradients(found))
+    return call.gradients(call.pulled([g for g, _ in pairs], [v for _, v in pairs], retain=None))
 
 
 def ggnvp(f: Function, loss: Function, argnums: int | Sequence[int] = 0) -> Function:

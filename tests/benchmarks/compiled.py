@@ -4,8 +4,8 @@
 
 Results are compared first; then each round calls every way in turn, on other values at each call, all but JAX
 with one thread. Printed are best times in microseconds and those of each way over ours, as the median of the
-rounds' ratios and in brackets that of the best times. Then what an operation takes beyond one on Python's
-floats, and what the first calls take beside one of ordinary recording.
+rounds' ratios and in brackets that of the best times. Then Hessians times directions, what an operation takes
+beyond one on Python's floats, and what the first calls take beside one of ordinary recording.
 """
 
 import os
@@ -154,6 +154,32 @@ def measure(what, f, start):
     print(line, flush=True)
 
 
+def of_second_derivatives(what, f, start):
+    """Hessians times a direction, by programs and recorded."""
+    argnums, alone = tuple(range(len(start))), len(start) == 1
+    g = (lambda x: f(np, x)) if alone else (lambda *x: f(np, *x))
+    calls = {
+        "compile": tg.compile(g, 0 if alone else argnums).hvp,
+        "eager": tg.func.hvp(g, 0 if alone else argnums),
+    }
+    v = [np.cos(x) for x in start]
+    args = (*start, v[0] if alone else tuple(v))
+    wanted = flat((0.0, calls["eager"](*args)))
+    for call in calls.values():
+        for _ in range(4):
+            found = flat((0.0, call(*args)))
+        assert difference(found, wanted) < 1e-9, f"{what}: {difference(found, wanted):.1e}"
+    inner = {}
+    for name, call in calls.items():
+        begin = perf_counter()
+        call(*args)
+        inner[name] = int(np.clip(TURN / (perf_counter() - begin), 1, 200))
+    times = {name: rows[:, 0] for name, rows in in_turns(calls, ROUNDS, inner, lambda: args).items()}
+    middle, least = ratios(times["compile"], times["eager"])
+    shown = "".join(f"{1e6 * t.min():10.1f}" for t in times.values())
+    print(f"{what:30s}{shown}{middle:8.2f} ({least:.2f})", flush=True)
+
+
 def best(call, n=200, turns=200):
     times = []
     for _ in range(turns):
@@ -224,6 +250,9 @@ def main():
     print(f"{'us a call':30s}{head}   over eager      over torch      over jax")
     for what, (f, start) in CASES.items():
         measure(what, f, start)
+    print("Hessian times a direction")
+    for what, (f, start) in CASES.items():
+        of_second_derivatives(what, f, start)
     of_an_operation()
     of_first_calls()
 

@@ -155,6 +155,131 @@ def test_trees():
         assert follows(compiled)
 
 
+# ------------------------------------------------------------ second derivatives
+
+
+def same_products(f, calls, argnums=0, tolerance=1e-12):
+    """Hessians times directions, each beside one that is recorded; why there is no program, if so."""
+    compiled, recorded = tg.compile(f, argnums), tg.func.hvp(f, argnums)
+    for *args, v in calls:
+        found, wanted = compiled.hvp(*args, v), recorded(*args, v)
+        pairs = zip(found, wanted, strict=True) if isinstance(argnums, tuple) else [(found, wanted)]
+        for a, b in pairs:
+            assert type(a) is type(b)
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * np.abs(b).max(initial=1.0))
+    if not abi.native():
+        return "no programs"
+    ((_, kind),) = compiled._kinds.items()
+    return kind.matcher.paths[0].reason
+
+
+def joined(x):
+    m = np.outer(x, x)[1:].T
+    return np.sum(np.concatenate([m[0], m[1] * x[0]]) ** 2) + np.mean(m @ np.ones((3, 2))) + np.prod(x)
+
+
+SECOND = [
+    lambda x: np.sum(np.sin(x) * x**3),
+    lambda x: np.sum(np.tanh(x @ np.ones((4, 4)) * 0.3) ** 2) / np.sum(np.exp(x)),
+    lambda x: np.log(np.sum(np.exp(x - np.max(x)))) + np.std(x) + np.linalg.norm(x + 3.0),
+    lambda x: np.sum(np.where(x > 0, x * x, np.sin(x))) + np.sum(np.abs(x) ** 1.5 + np.maximum(x, 0.2) ** 2),
+    lambda x: np.sum(x) * 2.0,
+    lambda x: x[1] * x[2] ** 2 + np.sum(x[::-1] * x),
+    joined,
+]
+
+
+@pytest.mark.parametrize("f", SECOND)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_products_with_the_hessian_are_programs(f, kind):
+    x, v = np.array([0.3, 0.7, -0.2, 0.5], kind), np.arange(4).astype(kind)
+    calls = [(x * kind(1 + 0.1 * k), v - kind(k)) for k in range(5)]
+    assert not same_products(f, calls, tolerance=1e-12 if kind is np.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("n", [511, 513, 1023, 1025, 20_001])
+def test_products_with_the_hessian_of_large_arguments(n):
+    x, v = np.linspace(-1, 1, n), np.linspace(1, 2, n)
+    assert not same_products(smooth, [(x * (1 + 0.1 * k), v - k) for k in range(4)])
+
+
+def test_products_with_the_hessian_by_several_arguments():
+    f = lambda p, x, c: np.sum(np.tanh(x @ p["a"] + p["b"]) ** 2) * c
+    x = np.arange(6.0).reshape(2, 3) * 0.1
+    for argnums in (0, 1, (0, 1), (2, 0)):
+        calls = []
+        for k in range(4):
+            p = {"a": np.arange(3.0) * 0.1 * k, "b": 0.5}
+            direction = {0: {"a": np.ones(3), "b": 2.0 + k}, 1: x - 1.0, 2: 0.5}
+            v = tuple(direction[q] for q in argnums) if isinstance(argnums, tuple) else direction[argnums]
+            calls.append((p, x + k, 1.0 + k, v))
+        compiled, recorded = tg.compile(f, argnums), tg.func.hvp(f, argnums)
+        for args in calls:
+            found = np.concatenate([np.ravel(leaf) for leaf in leaves_of(compiled.hvp(*args))])
+            wanted = np.concatenate([np.ravel(leaf) for leaf in leaves_of(recorded(*args))])
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+        assert follows(compiled)
+
+
+def leaves_of(tree):
+    if isinstance(tree, dict):
+        return [leaf for part in tree.values() for leaf in leaves_of(part)]
+    return [leaf for part in tree for leaf in leaves_of(part)] if isinstance(tree, tuple) else [tree]
+
+
+def test_products_with_the_hessian_have_the_numbers_of_their_calls():
+    """Two ways that begin alike, with numbers that change."""
+    scale = [1.0]
+
+    def f(x, k):
+        y = np.sin(x) * (3.0 if k % 2 else 2.0)
+        y = y * y if k % 2 else y
+        return np.sum(y * np.array([scale[0], 1.0])) * scale[0]
+
+    compiled = tg.compile(f)
+    for k in range(8):
+        scale[0] = 1.0 + k
+        found = compiled.hvp(np.array([0.3, 0.7]), k, np.array([1.0, 2.0]))
+        wanted = tg.func.hvp(f)(np.array([0.3, 0.7]), k, np.array([1.0, 2.0]))
+        np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+def test_where_a_norm_has_its_kink_the_product_is_recorded():
+    f = lambda x: np.linalg.norm(x) ** 2 + np.sum(x)
+    x, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
+    same_products(f, [(x, v), (x, v), (x, v), (x * 0.0, v), (x, v), (x * 0.0, v)])
+
+
+def test_directions_are_refused_as_ever():
+    compiled, recorded = tg.compile(smooth), tg.func.hvp(smooth)
+    for _ in range(4):
+        compiled.hvp(np.ones(3), np.ones(3))
+        for args in (
+            (),
+            (np.ones(3),),
+            (np.ones(3), np.ones(2)),
+            (np.ones(3), "a"),
+            (np.ones(3), np.ones(3) * 1j),
+        ):
+            with pytest.raises((TypeError, ValueError)) as found:
+                compiled.hvp(*args)
+            with pytest.raises((TypeError, ValueError)) as wanted:
+                recorded(*args)
+            assert str(found.value) == str(wanted.value)
+
+
+def test_tangents():
+    f = lambda x, c: np.sin(x) * c
+    compiled = tg.compile(f)
+    for k in range(4):
+        found = compiled.jvp(np.array([0.3, 0.7]), 2.0 + k, np.array([1.0, 2.0]))
+        wanted = tg.func.jvp(f)(np.array([0.3, 0.7]), 2.0 + k, np.array([1.0, 2.0]))
+        np.testing.assert_array_equal(found, wanted)
+
+
+# ------------------------------------------------------------ arguments that stay as they are
+
+
 def test_arguments_that_are_not_differentiated_are_those_of_the_call():
     compiled = tg.compile(lambda x, a, flag=False: np.sum(x * a) if flag else np.sum(x + a))
     for k in range(8):
@@ -309,6 +434,57 @@ def test_a_call_with_tensors_is_one_record():
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
     assert "Ran" in repr(compiled(x, y).grad_fn) or not abi.native()
+
+
+def test_derivatives_of_tensors_have_histories():
+    f = lambda x, y: np.sum(np.sin(x) * x) * y
+    compiled, recorded = tg.compile(f, (0, 1)), tg.func.value_and_grad(f, (0, 1))
+    for k, requires in enumerate([(True, True), (True, False), (False, True), (False, False)] * 3):
+        results = []
+        for function in (compiled.value_and_grad, recorded):
+            x = tg.tensor([0.5, 1.0 + k], requires_grad=requires[0])
+            y = tg.tensor(2.0, requires_grad=requires[1])
+            value, (a, b) = function(x, y)
+            assert [z.requires_grad for z in (value, a, b)] == [any(requires)] * 3
+            found = [value, a, b]
+            leaves = [z for z in (x, y) if z.requires_grad]
+            if leaves:
+                found += tg.grad(np.sum(np.sin(a)) * b * value, leaves, create_graph=True)
+                found += tg.grad(sum(np.sum(g * g) for g in found[3:]), leaves)
+            results.append(found)
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+
+
+def test_a_call_that_leaves_its_way_keeps_the_history_of_its_arguments():
+    compiled = tg.compile(lambda x, k: x[1:][0] * (2.0 if x[1:][1].item() > 0 and k != 3 else np.sum(x)))
+    for k in range(5):
+        x = tg.tensor([0.5, 1.0 + k, 2.0], requires_grad=True)
+        (g,) = tg.grad(compiled(x, k), x)
+        wanted = [1.0 + k, 2.0 * (1.0 + k) + 2.5, 1.0 + k] if k == 3 else [0.0, 2.0, 0.0]
+        np.testing.assert_allclose(g.numpy(), wanted)
+
+
+def test_kinds_of_numbers_decide_the_dtype():
+    """A float of Python's leaves single precision alone, a double of NumPy's does not."""
+    numbers = [2.0, np.float64(2.0), 2, np.float32(2.0), True, np.array(2.0)]
+    f = lambda x, k: np.sum(np.sin(x * numbers[k % 6] + 1.0))
+    for kind in (np.float32, np.float64):
+        compiled = tg.compile(f)
+        for k in (1, 1, 1, 0, 0, 2, 4, 3, 5, 1, 0, 2, 3, 4, 5):
+            x = np.array([0.1, 0.2 + k], kind)
+            value, wanted = compiled(x, k), tg.compile(f)(x, k)
+            assert type(value) is type(wanted)
+            assert value == wanted
+
+
+def test_arrays_of_other_classes_are_refused_as_ever():
+    plain, masked = np.arange(4.0), np.ma.masked_array(np.arange(4.0), [0, 1, 0, 0])
+    compiled = tg.compile(lambda x, a: np.sum(x * a))
+    for _ in range(4):
+        assert compiled(np.ones(4), plain) == 6.0
+    with pytest.raises(TypeError, match="MaskedArray"):
+        compiled(np.ones(4), masked)
 
 
 def test_a_record_has_the_numbers_of_its_call():

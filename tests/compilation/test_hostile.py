@@ -7,6 +7,7 @@ import pytest
 
 import tapegrad as tg
 
+from . import hostile_numpy, hostile_python, hostile_tensors  # noqa: F401
 from .hostile import FUNCTIONS
 
 CALLS = 20
@@ -54,12 +55,15 @@ def counting(f):
     return called, counted
 
 
+def array_of(x):
+    return x.detach().numpy() if isinstance(x, tg.Tensor) else x
+
+
 def same(a, b):
-    if isinstance(a, tuple) and isinstance(a[0], type):
+    if isinstance(a[0], type) or isinstance(b[0], type):  # errors
         return a == b
     (value, gradient), (wanted, expected) = a, b
-    if isinstance(value, tg.Tensor):
-        value, gradient, wanted, expected = (x.detach().numpy() for x in (value, gradient, wanted, expected))
+    value, gradient, wanted, expected = map(array_of, (value, gradient, wanted, expected))
     scale = max(1.0, np.abs(np.nan_to_num(expected, posinf=0, neginf=0)).max())
     bits = np.asarray(value).tobytes() == np.asarray(wanted).tobytes() or (
         value != value and wanted != wanted
@@ -67,14 +71,53 @@ def same(a, b):
     return bits and np.allclose(gradient, expected, rtol=0, atol=1e-13 * scale, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_does_what_the_function_does(name):
+def compare(name, compiled_call, recorded_call):
+    """Calls of a function by a program and as it is recorded, side by side."""
     make = FUNCTIONS[name]
     (f, effects), (g, others) = make(), make()
     (f, runs), (g, counted) = counting(f), counting(g)
-    compiled, eager = tg.compile(f), tg.func.value_and_grad(g)
+    compiled = tg.compile(f)
     for k in range(CALLS):
-        found = outcome(lambda _: compiled.value_and_grad(arguments(k), k), f, effects, runs)
-        wanted = outcome(lambda _: eager(arguments(k), k), g, others, counted)
+        found = outcome(lambda _: compiled_call(compiled, arguments(k), k), f, effects, runs)
+        wanted = outcome(lambda _: recorded_call(g, arguments(k), k), g, others, counted)
         assert same(found[0], wanted[0]), f"call {k}: {found[0]} for {wanted[0]}"
         assert found[1:] == wanted[1:], f"call {k}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_it_does_what_the_function_does(name):
+    compare(
+        name,
+        lambda compiled, x, k: compiled.value_and_grad(x, k),
+        lambda f, x, k: tg.func.value_and_grad(f)(x, k),
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_of_a_tensor_it_is_one_record(name):
+    """A call that a program serves, and one that it does not, have the history of the argument."""
+
+    def pulled(call, x, k):
+        t = tg.tensor(x, requires_grad=True)
+        y = call(t, k)
+        return y, tg.grad(y, t)[0]
+
+    # the first call of a compiled function is recorded
+    compare(name, lambda compiled, x, k: pulled(compiled, x, k), lambda f, x, k: pulled(tg.compile(f), x, k))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_of_second_order(name):
+    """Hessians times directions."""
+    v = np.array([1.0, -2.0, 0.5, 3.0])
+    compare(
+        name,
+        lambda compiled, x, k: (0.0, compiled.hvp(x, k, v)),
+        lambda f, x, k: (0.0, tg.func.hvp(f)(x, k, v)),
+    )
+
+
+def test_there_are_many():
+    assert len(FUNCTIONS) > 300

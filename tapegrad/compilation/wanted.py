@@ -1,0 +1,48 @@
+"""What is asked for of a call, and how it is found where the call is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tapegrad.core.base import value_of
+from tapegrad.func.calls import Call
+from tapegrad.func.transforms import pull_number, pull_twice
+from tapegrad.tensor import tensor
+
+
+class Wanted(NamedTuple):
+    """What a call is to give besides the value.
+
+    Attributes
+    ----------
+    what
+        The name of the method, as errors tell it.
+    pull
+        Whether rows run in reverse for it.
+    recorded
+        ``recorded(call, found)`` gives it, by leaves, of a call that is recorded and has returned `found`.
+    directed
+        Whether it is along a direction, the last argument.
+    """
+
+    what: str
+    pull: bool
+    recorded: Callable[[Call, Any], list[Any] | None]
+    directed: bool = False
+
+
+def _gradient(call: Call, found: Any) -> list[Any]:
+    return call.gradients(pull_number(call, found))
+
+
+VALUE = Wanted("compile", False, lambda call, found: None)
+VALUE_AND_GRADIENT = Wanted("value_and_grad", True, _gradient)
+GRADIENT = Wanted("grad", True, _gradient)
+PRODUCT = Wanted("hvp", True, pull_twice, True)
+
+
+def direction_of(call: Call) -> list[Any]:
+    """Return values of the direction that a call has, one for each leaf."""
+    call.xs = [tensor(x) for x in call.given]
+    return [value_of(v) for v in call.direction(call.v, copied=False)]
