@@ -23,6 +23,7 @@ from tapegrad.compilation.events import (
     Several,
     Source,
 )
+from tapegrad.compilation.planning import Planning
 from tapegrad.compilation.program import Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse
@@ -41,6 +42,7 @@ from tapegrad.tensor import Tensor
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
+MOST_PLANS = 8  # of a path, for calls that have computed as much before they end
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
@@ -54,13 +56,15 @@ class Path:
         What compiled code compares with (`kernels.replay.layout`); the last event is none.
     reverse
         What computes gradients of a result that is one real number.
+    wait
+        Whether a call waits for its plan.
     value, parts
         Functions that give the value, and derivatives by leaves of the arguments, as the caller is to have
         them.
     """
 
-    def __init__(self, program: Program, result: int) -> None:
-        self.program, self.result = program, result
+    def __init__(self, program: Program, result: int, wait: bool = False) -> None:
+        self.program, self.result, self.wait = program, result, wait
         n = len(program.events)
         self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
         self.begin: Address = abi.address(self.words)
@@ -72,6 +76,8 @@ class Path:
         if self._reverse is not None:
             pairs = zip(self._reverse.gradients, program.arguments, strict=True)
             self.parts = [_giving_like(ct, x) for ct, x in pairs]
+        self.plans: dict[tuple[int, bool], Planning] = {}
+        self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
         state = program.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = self.begin, n
@@ -89,6 +95,15 @@ class Path:
         False where somebody has kept a Tensor that stands for a result, and a FloatingPointError where an
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
+        planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
+        if planning.plan is not None and planning.run(told):
+            return True
+        found = self._compute_by_rows(begin, pull, told)
+        if found:
+            planning.see(self.watched, told)
+        return found
+
+    def _compute_by_rows(self, begin: int, pull: bool, told: int) -> bool:
         rows, n = self.program.rows, len(self.program.events)
         state, m = rows.state, len(self.reverse.rows) if pull else 0
         if pull is not self._pulls:
@@ -111,11 +126,19 @@ class Path:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
+    def _planning(self, begin: int, pull: bool) -> Planning:
+        if len(self.plans) == MOST_PLANS:
+            self.plans.pop(next(iter(self.plans)))
+        reverse = self.reverse if pull else None
+        found = self.plans[begin, pull] = Planning(self.program, reverse, self.result, begin, self.wait)
+        return found
+
     def explain(self) -> str:
         """Tell how the program computes."""
         ops, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
         count = int(np.sum(rows > NO_OP))
-        return f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
+        told = f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
+        return "; ".join([told, *dict.fromkeys(filter(None, (x.explain() for x in self.plans.values())))])
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
@@ -602,7 +625,7 @@ class Matcher:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
                 others = [other.program for other in self.paths]
-                self.paths.append(Path(path.program.renewed(others), path.result))
+                self.paths.append(Path(path.program.renewed(others), path.result, path.wait))
         return kept
 
     def renew(self) -> None:

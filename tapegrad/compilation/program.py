@@ -224,7 +224,7 @@ class Program:
         elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
         elif function is None:
-            self.rows.python(lambda: _by_forward(event, operands, out))
+            self.rows.python(lambda: _by_forward(event, operands, out), operands, [out])
         elif not self.rows.loop(function, operands, out):
             self.rows.call(function, [*operands, out])
 

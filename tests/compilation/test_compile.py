@@ -61,7 +61,7 @@ def follows(compiled):
 
 def compare(f, calls, argnums=0, tolerance=1e-11):
     """Calls of a function, each beside one that is recorded: the bits of values, gradients up to rounding."""
-    compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+    compiled, recorded = tg.compile(f, argnums, wait=True), tg.func.value_and_grad(f, argnums)
     for args in calls:
         with np.errstate(all="ignore"):
             (value, gradient), (wanted, expectation) = compiled.value_and_grad(*args), recorded(*args)
@@ -148,7 +148,7 @@ def test_trees():
 
     x = np.arange(6.0).reshape(2, 3)
     for argnums in (0, 2, (0, 2)):
-        compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+        compiled, recorded = tg.compile(f, argnums, wait=True), tg.func.value_and_grad(f, argnums)
         for k in range(4):
             args = Parameters(np.arange(3.0) * 0.1 * k, 0.5), x + k, {"scale": [1.0 + k]}
             assert repr(compiled.value_and_grad(*args)) == repr(recorded(*args))
