@@ -91,6 +91,7 @@ class Work(NamedTuple):
     writes: tuple[Operand, ...]
     is_sum: bool = False  # of all elements
     exact: bool = False  # with the bits of NumPy's
+    divisor: Address = 0  # of a mean
 
 
 class Access(NamedTuple):
@@ -188,14 +189,12 @@ def _work(
     """A step as it is to be placed; sums of all elements as such: one of NumPy's, or what is added to."""
     known = Work(rows, row, told, step.kind, step.function, step.extent, reads, writes)
     out = writes[0]
-    if step.kind == layout.BY_CALL:
-        function, args = step.function
-        if function == np.add.reduce and len(args) == 5:
-            axis, x = args[1], reads[0]
-            whole = axis is None or (isinstance(axis, tuple) and len(axis) == args[0].ndim)
-            if whole and x.size > 1 and x.char == out.char in "df" and x.is_dense:
-                return known._replace(function=np.add, extent=x.size, is_sum=True, exact=True)
-        return known
+    if step.kind == layout.BY_REDUCTION:
+        ufunc, divisor = step.function
+        if ufunc is not np.add:
+            return known._replace(extent=0)
+        at = 0 if divisor is None else abi.address(divisor)
+        return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
     if step.extent > 1 and out.is_number:
         return known._replace(reads=reads[1:], is_sum=True)
     return known
@@ -327,8 +326,8 @@ class _Fused:
         for w in self.item.work:
             if w.is_sum:
                 out = w.writes[0]
-                begin = describe(rows.keep(np.array(INITIAL, self.char))) if w.exact else out
-                rows.total([self.parts[_name(out)].at, begin.at, out.at], out.itemsize, self.n)
+                begin = abi.address(rows.keep(np.array(INITIAL, self.char))) if w.exact else out.at
+                rows.total([self.parts[_name(out)].at, begin, out.at, w.divisor], out.itemsize, self.n)
 
     def _order(self) -> None:
         """Levels: of kernels even, of other rows behind them odd."""

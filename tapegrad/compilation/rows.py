@@ -50,7 +50,8 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-STOPS = layout.BY_CALL, layout.BY_PYTHON, layout.BY_TOTAL  # kinds of rows that belong to no group
+CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
+STOPS = *CALLS, layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT  # and others that belong to no group
 
 
 class Rows:
@@ -89,12 +90,48 @@ class Rows:
 
     def call(self, function: Any, args: Sequence[Any]) -> None:
         """Add a call of a function of these objects, of which it writes to the last array, or to its own."""
+        if function is np.matmul and self._product(*args):
+            return
         self.kept.append((function, tuple(args)))
         self.calls = True
         arrays = [x for arg in args for x in (arg if isinstance(arg, tuple) else (arg,))]
         arrays = [x for x in arrays if isinstance(x, np.ndarray)] or [function.__self__]
         step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays[:-1]), (arrays[-1],))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
+
+    def _product(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> bool:
+        """Add a product of vectors or matrices of one dtype, by the loop of `np.matmul`."""
+        arrays, char = (a, b, out), out.dtype.char
+        if char not in "df" or any(x.dtype.char != char or not (x.size and x.flags.aligned) for x in arrays):
+            return False
+        if max(a.ndim, b.ndim) > 2 or any(np.may_share_memory(x, out) for x in (a, b)):
+            return False
+        found = abi.product_loop(char)
+        if found[0] == 0 or 0 in forward.error_test():
+            return False
+        places = [(abi.address(x), 0, 0) for x in arrays]
+        self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
+        words = abi.product_words(a, b, out)
+        self.words[-1][layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = words
+        return True
+
+    def reduce(self, ufunc: np.ufunc, x: np.ndarray, out: np.ndarray, is_mean: bool = False) -> bool:
+        """Add a reduction of all elements of an array, or their mean, by a ufunc's loop."""
+        char = out.dtype.char
+        if x.dtype.char != char or char not in "df" or out.size != 1 or x.size < 2 or not is_dense(x):
+            return False
+        begin, (loop, data) = first_of(ufunc, char), _inner_loop(ufunc, char)
+        if begin == NOWHERE or 0 in (loop, *forward.error_test()):
+            return False
+        divisor = self.keep(np.array(x.size, char)) if is_mean else None
+        if begin is None:
+            places = [(abi.address(x), 0, 0), (abi.address(x) + x.itemsize, 0, x.itemsize)]
+        else:
+            places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
+        places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
+        step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
+        self._add(step, loop, data, places)
+        return True
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Any], out: Any, extent: int = 0) -> bool:
         """Add a ufunc's inner loop over dense arrays, numbers and blocks; False where there is none for them.
@@ -126,7 +163,7 @@ class Rows:
         if function is not None:
             function = _silently(function) if silent else function
             self.functions[len(self.words)] = function
-        self.calls = self.calls or rows.steps[k].kind in STOPS
+        self.calls = self.calls or rows.steps[k].kind in CALLS
         self.words.append(list(rows.words[k]))
         self.steps.append(rows.steps[k])
 
@@ -154,7 +191,10 @@ class Rows:
         self._add(Step(layout.BY_KERNEL, extent=extent), at, 0, places)
 
     def total(self, places: Sequence[Address], itemsize: int, extent: int) -> None:
-        """Add the sum of parts, which lie a byte for each element apart, and of what it begins with."""
+        """Add the sum of parts, which lie a byte for each element apart, and of what it begins with.
+
+        It is divided by a fourth operand, if that is somewhere.
+        """
         self._add(Step(layout.BY_TOTAL, extent=extent), 0, itemsize, [(at, 0, 0) for at in places])
 
     def in_blocks(self, first: int, ends: Sequence[int]) -> None:
@@ -228,6 +268,31 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
             function()
 
     return run
+
+
+NOWHERE = "nowhere"
+
+
+@functools.cache
+def first_of(ufunc: np.ufunc, char: str) -> Any:
+    """Return the number with which reductions begin, None for the first element, NOWHERE without proof."""
+    loop, data = _inner_loop(ufunc, char)
+    if not loop:
+        return NOWHERE
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
+    numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
+    numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
+    begin = None if ufunc.identity is None else ufunc.reduce(np.full(1, -0.0 if ufunc is np.add else 1, char))
+    for x in numbers:
+        skip = begin is None
+        out = np.array(x.flat[0] if skip else begin, char)
+        words = [abi.address(out), abi.address(x) + skip * x.itemsize, abi.address(out), x.size - skip]
+        table = np.array([*words, 0, x.itemsize, 0], np.int64)
+        at = abi.address(table)
+        call(at, at + 24, at + 32, data)
+        if out.tobytes() != np.asarray(ufunc.reduce(x, axis=None)).tobytes():
+            return NOWHERE
+    return begin
 
 
 @functools.cache

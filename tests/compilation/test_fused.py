@@ -243,8 +243,10 @@ def test_it_is_kept_on_disk():
 
 
 def test_the_setting():
-    code = PROGRAM.format(seed=1, wait=False) + "print(f.explain())"
-    assert "not fused: TAPEGRAD_COMPILE=off" in run(code, TAPEGRAD_COMPILE="off").stdout
+    code = PROGRAM.format(seed=1, wait=False) + "print(f.explain(), tg.show_config())"
+    told = run(code, TAPEGRAD_COMPILE="off").stdout
+    assert "not fused: TAPEGRAD_COMPILE=off" in told
+    assert "off: 0 plans" in told
     assert "computed by" in run(code, TAPEGRAD_COMPILE="wait").stdout
     assert "TAPEGRAD_COMPILE is one of" in run(code, TAPEGRAD_COMPILE="soon").stderr
 

@@ -267,7 +267,9 @@ THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
 # with each block: it does not advance. A fused kernel has its operands in words of its own, ROW_DATA:
 # addresses, advances, and room for the addresses of a block; where it gives 0 the rows are not to be used:
 # ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart as a block has
-# elements: with what it begins, and where it goes.
+# elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction has what it
+# begins with, the elements, where it goes, and a divisor. A product of matrices has extents and strides in
+# ROW_STEPS.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED, RUN_WORDS,
@@ -276,5 +278,5 @@ ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS = range(7)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 7, 15, 23, 31
 RUN_ROWS, RUN_ALL = range(2)
-# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, a total.
-BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_TOTAL = range(6)
+# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, a total, a reduction, a product.
+BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_TOTAL, BY_REDUCTION, BY_PRODUCT = range(8)

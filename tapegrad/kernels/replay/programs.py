@@ -4,7 +4,7 @@ Rows that follow each other over as many elements are a group: it is run block b
 writes the next one finds in the nearest cache.
 """
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -33,8 +33,14 @@ def rows_from(state: int, begin: int, end: int) -> int:
             if call_row(state, at) == 0:
                 return row
             row += 1
-        elif kind == BY_TOTAL:
-            add_up(at)
+        elif kind >= BY_TOTAL:
+            if kind == BY_TOTAL:
+                add_up(at)
+            elif kind == BY_REDUCTION:
+                reduce(at)
+            else:
+                steps = at + 8 * ROW_STEPS
+                invoke(i64(at).row_function, at + 8 * ROW_PLACES, steps, steps + 32, i64(at).row_data)
             row += 1
         else:
             stop = min(end, i64(at).row_group)
@@ -68,7 +74,27 @@ def add_up(at: int) -> int:
     else:
         add_single_halves(parts, r.row_extent)
         f32(out)[0] = f32(begin)[0] + f32(parts)[0]
+    return divide(out, r[ROW_PLACES + 3], r.row_data)
+
+
+def divide(out: int, divisor: int, itemsize: int) -> int:
+    """Divide a number, if there is something to divide it by."""
+    if divisor != 0 and itemsize == 8:
+        f64(out)[0] = f64(out)[0] / f64(divisor)[0]
+    elif divisor != 0:
+        f32(out)[0] = f32(out)[0] / f32(divisor)[0]
     return 1
+
+
+def reduce(at: int) -> int:
+    """Reduce elements as NumPy does: by one loop, that begins with a number or the first element."""
+    r, places, extent = i64(at), stack(3), stack(1)
+    out, itemsize = r[ROW_PLACES + 2], r[ROW_STRIDES + 1]
+    copy(out, r[ROW_PLACES], itemsize)
+    i64(places)[0], i64(places)[1], i64(places)[2] = out, r[ROW_PLACES + 1], out
+    i64(extent)[0] = r.row_extent
+    invoke(r.row_function, places, extent, at + 8 * ROW_STRIDES, r.row_data)
+    return divide(out, r[ROW_PLACES + 3], itemsize)
 
 
 def add_halves(at: int, n: int) -> int:
