@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 
-__all__ = ["abi", "bounds", "cache_setting", "chunk_bytes", "guard_setting"]
+__all__ = ["abi", "bounds", "cache_setting", "chunk_bytes", "compiling_setting", "guard_setting"]
 
+COMPILING = ("background", "wait", "off")
 GUARDS = ("checksum", "copy", "off")
 
 
@@ -23,6 +24,14 @@ def bounds() -> bool:
 def cache_setting() -> str:
     """Return ``TAPEGRAD_CACHE``: a directory, ``"off"``, or empty for the user's cache directory."""
     return os.environ.get("TAPEGRAD_CACHE", "")
+
+
+def compiling_setting() -> str:
+    """Return when `tapegrad.compile` fuses kernels, as ``TAPEGRAD_COMPILE`` asks: one of `COMPILING`."""
+    given = os.environ.get("TAPEGRAD_COMPILE", "") or COMPILING[0]
+    if given not in COMPILING:
+        raise ValueError(f"TAPEGRAD_COMPILE is one of {', '.join(COMPILING)}, found {given!r}")
+    return given
 
 
 def chunk_bytes() -> int:

@@ -34,7 +34,7 @@ MOST_EVENTS = 1 << 16  # operations of a program
 MOST_BYTES = 1 << 28  # of their results
 
 
-def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled:
+def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0, wait: bool = False) -> Compiled:
     """Return a function that runs as it is at every call, while programs compute what its operations mean.
 
     Parameters
@@ -44,6 +44,8 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
         It is called with Tensors in the place of arrays and floats of `argnums`, which it may write to.
     argnums : int or sequence of int, optional
         The arguments, given by position, that it is differentiated by; others are passed on as they are.
+    wait : bool, optional
+        Whether the call that asks for kernels, the fourth or so, compiles them itself.
 
     Returns
     -------
@@ -63,6 +65,9 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
     is recorded as if there were no program, and the call goes on so; it is learned as another way through
     the function, of which there may be 8 for arguments of one kind (shapes, dtypes, layouts). The first
     call of a kind is an ordinary one, the second is learned from.
+
+    After a few calls kernels are compiled for a program, by a thread in the background, in which elementwise
+    operations forward and in reverse are one loop; no call waits for them unless it is told to.
 
     Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices in
     them perhaps in another order. Whatever has no place in a program (hooks, writes, ``no_grad``,
@@ -91,7 +96,7 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Compiled
     energy: 3 calls with float64 (2,)
       way 1: 5 operations, result 4; 4 compared in compiled code
     """
-    return Compiled(f, argnums)
+    return Compiled(f, argnums, wait)
 
 
 class Compiled:
@@ -105,7 +110,7 @@ class Compiled:
     [0.0, 3.0, 12.0, 27.0]
     """
 
-    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> None:
+    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int] = 0, wait: bool = False) -> None:
         if compiled(f, "compile"):
             raise TypeError(
                 "compile takes a plain function, found one that Numba compiles, which has a program already: "
@@ -113,6 +118,7 @@ class Compiled:
             )
         functools.update_wrapper(self, f)
         self._f, self._where, self._argnums = f, positions("compile", argnums), argnums
+        self._wait = wait
         self._kinds: dict[Any, Kind] = {}
         self._latest: Kind | None = None  # of one leaf
         self._simple = self._where == ((0,), False)
@@ -124,7 +130,7 @@ class Compiled:
         return f"<compiled function {getattr(self._f, '__qualname__', self._f)}>"
 
     def __reduce__(self) -> Any:
-        return Compiled, (self._f, self._argnums)
+        return Compiled, (self._f, self._argnums, self._wait)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of the function."""
@@ -193,7 +199,7 @@ class Compiled:
         kind = self._kinds.get(signature)
         if kind is None:
             machine.load()
-            kind = self._kinds[signature] = Kind(call.given)
+            kind = self._kinds[signature] = Kind(call.given, self._wait)
         if len(call.given) == 1 and not isinstance(call.given[0], Handle):
             self._latest = kind
         return kind
@@ -217,8 +223,8 @@ class Kind:
         Held by the call at work; that call.
     """
 
-    def __init__(self, given: Sequence[Any]) -> None:
-        self.matcher = Matcher(len(given))
+    def __init__(self, given: Sequence[Any], wait: bool) -> None:
+        self.matcher, self.wait = Matcher(len(given)), wait
         self.calls = self.attempts = self.in_vain = 0
         self.reason = ""
         self.lock = threading.Lock()
@@ -273,7 +279,7 @@ class Kind:
         try:
             others = [path.program for path in self.matcher.paths]
             program = Program(learner.events, [value_of(x) for x in call.given], others)
-            path = Path(program, source.value)  # type: ignore[union-attr]
+            path = Path(program, source.value, self.wait)  # type: ignore[union-attr]
         except Exception as error:  # of an op that cannot be computed by itself
             self.reason = f"{type(error).__name__}: {error}"
             return

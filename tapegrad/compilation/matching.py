@@ -23,6 +23,7 @@ from tapegrad.compilation.events import (
     Several,
     Source,
 )
+from tapegrad.compilation.planning import Planning
 from tapegrad.compilation.program import Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
@@ -42,6 +43,7 @@ from tapegrad.tensor import Tensor
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
+MOST_PLANS = 8  # of a path, for calls that have computed as much before they end
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED = object()
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
@@ -114,10 +116,12 @@ class Path(Computation):
         What compiled code compares with (`kernels.replay.layout`); the last event is none.
     value
         A function that gives the value as the caller is to have it.
+    wait
+        Whether a call waits for its plan.
     """
 
-    def __init__(self, program: Program, result: int) -> None:
-        self.result = result
+    def __init__(self, program: Program, result: int, wait: bool = False) -> None:
+        self.result, self.wait = result, wait
         n = len(program.events)
         self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
         self.begin: Address = abi.address(self.words)
@@ -127,6 +131,8 @@ class Path(Computation):
         seed = Source(RESULT, result), np.ones_like(value, order="C")
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
         self.value, self._product = _giving(value), UNTRIED
+        self.plans: dict[tuple[int, bool], Planning] = {}
+        self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         self.reason = ""  # why there is no product
 
     @property
@@ -141,11 +147,29 @@ class Path(Computation):
                 self.reason = str(error) or type(error).__name__
         return self._product  # type: ignore[return-value]
 
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """As by rows; by a plan where there is one for such a call."""
+        planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
+        if planning.plan is not None and planning.run(told):
+            return True
+        found = super().compute(begin, pull, told)
+        if found:
+            planning.see(self.watched, told)
+        return found
+
+    def _planning(self, begin: int, pull: bool) -> Planning:
+        if len(self.plans) == MOST_PLANS:
+            self.plans.pop(next(iter(self.plans)))
+        reverse = self.reverse if pull else None
+        found = self.plans[begin, pull] = Planning(self.program, reverse, self.result, begin, self.wait)
+        return found
+
     def explain(self) -> str:
         """Tell how the program computes."""
         ops, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
         count = int(np.sum(rows > NO_OP))
-        return f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
+        told = f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
+        return "; ".join([told, *dict.fromkeys(filter(None, (x.explain() for x in self.plans.values())))])
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
@@ -672,7 +696,7 @@ class Matcher:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
                 others = [other.program for other in self.paths]
-                self.paths.append(Path(path.program.renewed(others), path.result))
+                self.paths.append(Path(path.program.renewed(others), path.result, path.wait))
         return kept
 
     def renew(self) -> None:

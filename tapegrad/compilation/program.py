@@ -28,9 +28,9 @@ from tapegrad.tape.record import Template
 from tapegrad.tape.tape import LARGE
 
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
-CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
+CONCATENATE, BROADCAST, MEAN = MEANING[np.concatenate], MEANING[np.broadcast_to], MEANING[np.mean]
 REDUCING = {
-    MEANING[function]: ufunc.reduce
+    MEANING[function]: ufunc
     for function, ufunc in (
         (np.sum, np.add),
         (np.prod, np.multiply),
@@ -111,8 +111,8 @@ def is_view(value: Any, of: np.ndarray) -> bool:
 def view_of(op: Primitive, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
     """Return what an op of one operand sees of it, where it is a view; an element is one without axes."""
     if op is ELEMENT:
-        index = attrs["index"]
-        return x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+        index = attrs["index"] if isinstance(attrs["index"], tuple) else (attrs["index"],)
+        return x[index if any(part is ... for part in index) else (*index, ...)]
     if isinstance(op, Elementwise) or x.ndim == 0:
         return None
     found = op.forward(x, **attrs)
@@ -232,13 +232,17 @@ class Program:
             return
         function = None if event.attrs else ufunc_for(op, operands)
         reduced = REDUCING.get(op)
+        if (reduced is not None or op is MEAN) and self.rows.reduce(
+            reduced or np.add, operands[0], out, reduced is None
+        ):
+            return
         if reduced is not None and out.flags.c_contiguous and operands[0].size:
             axis, keepdims = event.attrs["axis"], event.attrs["keepdims"]
-            self.rows.call(reduced, [operands[0], axis, None, out, keepdims])
+            self.rows.call(reduced.reduce, [operands[0], axis, None, out, keepdims])
         elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
         elif function is None:
-            self.rows.python(lambda: _by_forward(event, operands, out))
+            self.rows.python(lambda: _by_forward(event, operands, out), operands, [out])
         elif not self.rows.loop(function, operands, out):
             self.rows.call(function, [*operands, out])
 

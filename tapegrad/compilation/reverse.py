@@ -11,11 +11,11 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Passive, Source
 from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
-from tapegrad.compilation.rows import Block, Rows, is_dense
+from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
 from tapegrad.kernels import abi, table
-from tapegrad.kernels.words import Address
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
+from tapegrad.ops.rules import Partial
 
 SUM, MEAN, MATMUL = (MEANING[f] for f in (np.sum, np.mean, np.matmul))
 
@@ -30,13 +30,19 @@ def _is_plain_product(operands: list[Any], out: np.ndarray) -> bool:
 
 
 @functools.cache
-def partial_kernel(op: Elementwise, q: int, char: str) -> Address:
-    """Return the address of the kernel of a partial."""
+def partial_kernel(op: Elementwise, q: int, char: str) -> Kernel:
+    """Return the kernel of a partial, which gives its product with the cotangent."""
     by_slot = {slot: name for name, slot in op.slots.items()}
     partial = op.partial(q)
     names = ["ct", *(by_slot[slot] for slot in op.operands(q))]
     number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
-    return table.kernel(number, abi.CODES[char])
+    return Kernel(partial, tuple(names), not op.explicit, table.kernel(number, abi.CODES[char]))
+
+
+def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
+    """Return the kernel of another text of real numbers."""
+    number = table.slot(partial.statements, partial.expression, names, cotangent)
+    return Kernel(partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
 
 
 def activity(events: Sequence[Event]) -> list[bool]:
@@ -204,7 +210,7 @@ class Reverse:
                 else:
                     target += part
 
-        self.rows.python(run)
+        self.rows.python(run, [ct, out, *operands], [target for target, _ in targets.values()])
 
     def _target(self, source: Source) -> tuple[np.ndarray, bool]:
         """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
@@ -255,20 +261,20 @@ class Reverse:
 
     def _reduction(self, event: Event, ct: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         """By the kernel of the partial, which reads the operand, the result and a sum over the operand."""
-        op, code, n = event.op, abi.CODES[out.dtype.char], x.size
+        op, char, n = event.op, out.dtype.char, x.size
         assert isinstance(op, Reduction)
         values = {"x": x, "out": self._repeated(out, n)}
         if op.total is not None:
-            part, total, block = op.total.partials[0], self._total(out.dtype.char), Block(out.dtype)
-            number = table.slot(part.statements, part.expression, ["x", "out"], False)
-            self.rows.kernel(table.kernel(number, code), [block, values["x"], values["out"]], n)
+            total, block = self._total(char), Block(out.dtype)
+            summand = kernel_of(op.total.partials[0], ["x", "out"], False, char)
+            self.rows.kernel(summand, block, [values["x"], values["out"]], n)
             self.rows.loop(np.add, [total, block], total, n)
             values["total"] = self._repeated(total, n, True)
         order = [name for name in ("x", "out", "total") if name in op.partial.arguments]
-        number = table.slot(op.partial.statements, op.partial.expression, ["ct", *order], True)
+        kernel = kernel_of(op.partial, ["ct", *order], True, char)
         target = self._like(event.operands[0])
-        given = [target, self._repeated(ct.reshape(()), n), *(values[name] for name in order)]
-        self.rows.kernel(table.kernel(number, code), given, n)
+        given = [self._repeated(ct.reshape(()), n), *(values[name] for name in order)]
+        self.rows.kernel(kernel, target, given, n)
         self._give(event.operands[0], target)
 
     def _repeated(self, x: np.ndarray, n: int, anew: bool = False) -> Block:
@@ -328,7 +334,9 @@ class Reverse:
         if not all(isinstance(x, np.ndarray) and x.dtype == kind for x in operands):
             return False
         if any(
-            op.partial(q).constant is None and not op.partial(q).zero and partial_kernel(op, q, kind.char) < 2
+            op.partial(q).constant is None
+            and not op.partial(q).zero
+            and partial_kernel(op, q, kind.char).address < 2
             for q in wanted
         ):
             return False
@@ -366,7 +374,7 @@ class Reverse:
         self._collect(source, part, summed, out)
 
     def _by_kernel(
-        self, source: Source, at: int, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray
+        self, source: Source, kernel: Kernel, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray
     ) -> None:
         """Give the product of the cotangent and a partial that a kernel computes."""
         summed = self._ndim(source) == 0 and out.ndim > 0
@@ -379,7 +387,7 @@ class Reverse:
                 given.append(block)
             else:
                 given.append(x)
-        self.rows.kernel(at, [part, *given], out.size)
+        self.rows.kernel(kernel, part, given, out.size)
         self._collect(source, part, summed, out)
 
     def _summed_to(self, part: np.ndarray, source: Source) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tapegrad.kernels.words import Address
 from tapegrad.ops import forward
 
 BLOCK = layout.PROGRAM_BLOCK
+Place = tuple[Address, int, int]  # of an operand: where it is, how it advances, the stride of a loop
 
 
 class Block:
@@ -29,6 +30,30 @@ def is_dense(x: np.ndarray) -> bool:
     return bool(x.flags.c_contiguous)
 
 
+class Kernel(NamedTuple):
+    """A kernel of a rule: its text, names of what it reads, whether it gives a product with the cotangent."""
+
+    partial: Any
+    names: tuple[str, ...]
+    cotangent: bool
+    address: Address
+
+
+class Step(NamedTuple):
+    """What a row does: its kind, a ufunc, `Kernel` or function, and the arrays that it reads and writes."""
+
+    kind: int
+    function: Any = None
+    reads: tuple[Any, ...] = ()
+    writes: tuple[Any, ...] = ()
+    extent: int = 0
+
+
+NOTHING = Step(layout.BY_LOOP)
+CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
+STOPS = *CALLS, layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT  # and others that belong to no group
+
+
 class Rows:
     """A table of rows that grows until it is sealed."""
 
@@ -36,6 +61,7 @@ class Rows:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
         self.words: list[list[int]] = []
+        self.steps: list[Step] = []
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
         self.kept: list[Any] = []  # what rows know by address
@@ -52,18 +78,60 @@ class Rows:
 
     def nothing(self) -> None:
         """Add a row that does nothing."""
-        self._add(layout.BY_LOOP, 0, 0, 0, [])
+        self._add(NOTHING, 0, 0, [])
 
-    def python(self, function: Callable[[], None]) -> None:
-        """Add a call of a function that only Python can make."""
+    def python(
+        self, function: Callable[[], None], reads: Sequence[Any], writes: Sequence[np.ndarray]
+    ) -> None:
+        """Add a call of a function that only Python can make, and say which arrays it reads and writes."""
         self.functions[len(self.words)], self.calls = function, True
-        self._add(layout.BY_PYTHON, 0, 0, 0, [])
+        arrays = tuple(x for x in reads if isinstance(x, np.ndarray))
+        self._add(Step(layout.BY_PYTHON, function, arrays, tuple(writes)), 0, 0, [])
 
     def call(self, function: Any, args: Sequence[Any]) -> None:
-        """Add a call of a function of these objects; what it gives is dropped."""
+        """Add a call of a function of these objects, of which it writes to the last array, or to its own."""
+        if function is np.matmul and self._product(*args):
+            return
         self.kept.append((function, tuple(args)))
         self.calls = True
-        self._add(layout.BY_CALL, id(function), 0, 0, [(id(x), 0, 0) for x in args])
+        arrays = [x for arg in args for x in (arg if isinstance(arg, tuple) else (arg,))]
+        arrays = [x for x in arrays if isinstance(x, np.ndarray)] or [function.__self__]
+        step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays[:-1]), (arrays[-1],))
+        self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
+
+    def _product(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> bool:
+        """Add a product of vectors or matrices of one dtype, by the loop of `np.matmul`."""
+        arrays, char = (a, b, out), out.dtype.char
+        if char not in "df" or any(x.dtype.char != char or not (x.size and x.flags.aligned) for x in arrays):
+            return False
+        if max(a.ndim, b.ndim) > 2 or any(np.may_share_memory(x, out) for x in (a, b)):
+            return False
+        found = abi.product_loop(char)
+        if found[0] == 0 or 0 in forward.error_test():
+            return False
+        places = [(abi.address(x), 0, 0) for x in arrays]
+        self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
+        words = abi.product_words(a, b, out)
+        self.words[-1][layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = words
+        return True
+
+    def reduce(self, ufunc: np.ufunc, x: np.ndarray, out: np.ndarray, is_mean: bool = False) -> bool:
+        """Add a reduction of all elements of an array, or their mean, by a ufunc's loop."""
+        char = out.dtype.char
+        if x.dtype.char != char or char not in "df" or out.size != 1 or x.size < 2 or not is_dense(x):
+            return False
+        begin, (loop, data) = first_of(ufunc, char), _inner_loop(ufunc, char)
+        if begin == NOWHERE or 0 in (loop, *forward.error_test()):
+            return False
+        divisor = self.keep(np.array(x.size, char)) if is_mean else None
+        if begin is None:
+            places = [(abi.address(x), 0, 0), (abi.address(x) + x.itemsize, 0, x.itemsize)]
+        else:
+            places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
+        places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
+        step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
+        self._add(step, loop, data, places)
+        return True
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Any], out: Any, extent: int = 0) -> bool:
         """Add a ufunc's inner loop over dense arrays, numbers and blocks; False where there is none for them.
@@ -81,23 +149,69 @@ class Rows:
         places = [_place(x, extent) for x in (*operands, out)]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return False
-        self.kept.append((ufunc, arrays))
-        self._add(layout.BY_LOOP, *found, extent, places)
+        self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
         return True
 
-    def kernel(self, at: Address, operands: Sequence[Any], extent: int) -> None:
-        """Add a kernel of a rule: its result, its cotangent, what it reads, all dense or blocks."""
-        self.kept.append(operands)
-        self._add(layout.BY_KERNEL, at, 0, extent, [_place(x, extent) for x in operands])
+    def kernel(self, kernel: Kernel, out: Any, reads: Sequence[Any], extent: int) -> None:
+        """Add a kernel of a rule: what it gives and what it reads, all dense or blocks."""
+        step = Step(layout.BY_KERNEL, kernel, tuple(reads), (out,), extent)
+        self._add(step, kernel.address, 0, [_place(x, extent) for x in (out, *reads)])
 
-    def _add(self, kind: int, function: int, data: int, extent: int, operands: Sequence[Any]) -> None:
+    def repeat(self, rows: Rows, k: int, silent: bool) -> None:
+        """Add a row of other rows; if `silent`, nobody is told of errors in what Python runs."""
+        function = rows.functions.get(k)
+        if function is not None:
+            function = _silently(function) if silent else function
+            self.functions[len(self.words)] = function
+        self.calls = self.calls or rows.steps[k].kind in CALLS
+        self.words.append(list(rows.words[k]))
+        self.steps.append(rows.steps[k])
+
+    def keep(self, x: Any) -> Any:
+        """Keep what rows know by address."""
+        self.kept.append(x)
+        return x
+
+    def fused(self, at: Address, places: Sequence[tuple[Address, int]], extent: int) -> None:
+        """Add a fused kernel of operands: where they are, by how many bytes they advance for an element."""
+        words = [place[0] for place in places] + [place[1] for place in places] + [0] * len(places)
+        table = self.keep(np.array(words, np.int64))
+        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
+        self.words[-1][layout.ROW_COUNT] = len(places)
+
+    def loop_at(self, ufunc: np.ufunc, char: str, places: Sequence[Place], extent: int) -> None:
+        """Add a ufunc's inner loop over operands that are known by their places."""
+        found = _inner_loop(ufunc, char)
+        if not found[0]:
+            raise ValueError(f"there is no loop of {ufunc.__name__} for {char!r}")
+        self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
+
+    def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:
+        """Add a kernel of a rule for operands that are known by their places."""
+        self._add(Step(layout.BY_KERNEL, extent=extent), at, 0, places)
+
+    def total(self, places: Sequence[Address], itemsize: int, extent: int) -> None:
+        """Add the sum of parts, which lie a byte for each element apart, and of what it begins with.
+
+        It is divided by a fourth operand, if that is somewhere.
+        """
+        self._add(Step(layout.BY_TOTAL, extent=extent), 0, itemsize, [(at, 0, 0) for at in places])
+
+    def in_blocks(self, first: int, ends: Sequence[int]) -> None:
+        """Say where blocks of the rows from `first` on begin, and where the last one ends."""
+        blocks = self.keep(np.array(ends, np.int64))
+        for row in self.words[first:]:
+            row[layout.ROW_BLOCKS] = abi.address(blocks)
+
+    def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
         row = [0] * layout.PROGRAM_ROW
-        row[layout.ROW_KIND], row[layout.ROW_FUNCTION], row[layout.ROW_DATA] = kind, function, data
-        row[layout.ROW_EXTENT], row[layout.ROW_COUNT] = extent, len(operands)
-        for q, (place, step, stride) in enumerate(operands):
-            row[layout.ROW_PLACES + q], row[layout.ROW_STEPS + q] = place, step
+        row[layout.ROW_KIND], row[layout.ROW_FUNCTION], row[layout.ROW_DATA] = step.kind, function, data
+        row[layout.ROW_EXTENT], row[layout.ROW_COUNT] = step.extent, len(operands)
+        for q, (place, advance, stride) in enumerate(operands):
+            row[layout.ROW_PLACES + q], row[layout.ROW_STEPS + q] = place, advance
             row[layout.ROW_STRIDES + q] = stride
         self.words.append(row)
+        self.steps.append(step)
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
@@ -148,6 +262,39 @@ class Rows:
                 function(*args)
 
 
+def _silently(function: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with np.errstate(all="ignore"):
+            function()
+
+    return run
+
+
+NOWHERE = "nowhere"
+
+
+@functools.cache
+def first_of(ufunc: np.ufunc, char: str) -> Any:
+    """Return the number with which reductions begin, None for the first element, NOWHERE without proof."""
+    loop, data = _inner_loop(ufunc, char)
+    if not loop:
+        return NOWHERE
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
+    numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
+    numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
+    begin = None if ufunc.identity is None else ufunc.reduce(np.full(1, -0.0 if ufunc is np.add else 1, char))
+    for x in numbers:
+        skip = begin is None
+        out = np.array(x.flat[0] if skip else begin, char)
+        words = [abi.address(out), abi.address(x) + skip * x.itemsize, abi.address(out), x.size - skip]
+        table = np.array([*words, 0, x.itemsize, 0], np.int64)
+        at = abi.address(table)
+        call(at, at + 24, at + 32, data)
+        if out.tobytes() != np.asarray(ufunc.reduce(x, axis=None)).tobytes():
+            return NOWHERE
+    return begin
+
+
 @functools.cache
 def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     return (0, 0) if ufunc.signature else abi.inner_loop(ufunc, char)
@@ -155,11 +302,10 @@ def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
 
 def _together(row: list[int], following: list[int]) -> bool:
     """Whether two rows belong to one group."""
-    stops = (layout.BY_CALL, layout.BY_PYTHON)
     kinds = row[layout.ROW_KIND], following[layout.ROW_KIND]
     return (
-        kinds[0] not in stops
-        and kinds[1] not in stops
+        kinds[0] not in STOPS
+        and kinds[1] not in STOPS
         and row[layout.ROW_EXTENT] == following[layout.ROW_EXTENT]
     )
 
@@ -170,7 +316,7 @@ def _extent(operands: Sequence[Any]) -> int:
     return max(sizes, default=1)
 
 
-def _place(x: Any, extent: int) -> tuple[int, int, int] | None:
+def _place(x: Any, extent: int) -> Place | None:
     """Where an operand is, by how many bytes it advances for an element, and the stride of a loop."""
     if isinstance(x, Block):
         return abi.address(x.array), 0, x.array.itemsize

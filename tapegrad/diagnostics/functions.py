@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.config import bounds, guard_setting
+from tapegrad.compilation import background
+from tapegrad.config import bounds, compiling_setting, guard_setting
 from tapegrad.kernels import abi, cache
 from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.ops import REGISTRY
@@ -160,5 +161,6 @@ def show_config() -> str:
     rows["of size"] = f"{sum(size for _, _, size, _ in cache.versions()) / 2**20:.1f} MiB, all versions"
     rows["guard"] = guard_setting()
     rows["object layout"] = abi.layout_in_use()
+    rows["fused kernels"] = f"{compiling_setting()}: {background.describe()}"
     rows["bounds"] = "checked (TAPEGRAD_BOUNDS)" if bounds() else "not checked"
     return "\n".join(f"{name:14s} {value}" for name, value in rows.items())

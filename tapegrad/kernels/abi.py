@@ -130,29 +130,73 @@ def numpy_function(table: str, place: int) -> Address:
     return _word(int(pointer) + 8 * place)
 
 
-def inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
-    """Return a ufunc's loop over operands of one dtype, and what it is called with; zeros without proof.
+def _loop(ufunc: np.ufunc, char: str) -> tuple[str, Address, Address]:
+    """The dtypes of a ufunc's loop, the loop, and what it is called with; zeros where there is none.
 
-    Or of several dtypes, where `char` is such as "ld->d". The struct is public (``PyUFuncObject`` in
-    ``numpy/ufuncobject.h``).
+    The struct is public (``PyUFuncObject`` in ``numpy/ufuncobject.h``).
     """
     types = char if "->" in char else char * ufunc.nin + "->" + char * ufunc.nout
     if types not in ufunc.types:
-        return 0, 0
+        return "", 0, 0
     at, k, chars = id(ufunc), ufunc.types.index(types), types.replace("->", "")
     counts, types_at = at + layout.UFUNC_COUNTS_AT, at + layout.UFUNC_TYPES_AT
     known = np.array([ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes], np.int32).tobytes()
     if ctypes.string_at(counts, 12) + ctypes.string_at(types_at, 4) != known:
-        return 0, 0
+        return "", 0, 0
     row = ctypes.string_at(_word(at + layout.UFUNC_CODES_AT) + k * ufunc.nargs, ufunc.nargs)
     loop, data = (_word(_word(at + place) + 8 * k) for place in (layout.UFUNC_LOOPS_AT, layout.UFUNC_DATA_AT))
-    if row != bytes(np.dtype(c).num for c in chars) or loop == 0:
+    if row != bytes(np.dtype(c).num for c in chars):
+        return "", 0, 0
+    return chars, loop, data
+
+
+def inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
+    """Return a ufunc's loop over operands of one dtype, and what it is called with; zeros without proof.
+
+    Or of several dtypes, where `char` is such as "ld->d".
+    """
+    chars, loop, data = _loop(ufunc, char)
+    if loop == 0:
         return 0, 0
     values = [[2, 1, 3]] * (ufunc.nin - 1) + [[0.75, 0.5, 0.25]] * (1 + ufunc.nout)
     given = [np.array(x, c) for x, c in zip(values, chars, strict=True)]
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of SciPy's deprecate numbers that are no integers
         return (loop, data) if _is_loop_of(ufunc, given, loop, data) else (0, 0)
+
+
+def product_words(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> list[int]:
+    """Return what NumPy calls the loop of `np.matmul` with for vectors and matrices: extents and strides.
+
+    An axis that is not there, or is one long, has no stride.
+    """
+    rows, columns = a.ndim == 2, b.ndim == 2
+    extents = [1, a.shape[0] if rows else 1, a.shape[-1], b.shape[1] if columns else 1]
+    of_a = [a.strides[0] if rows else 0, a.strides[-1]]
+    of_b = [b.strides[0], b.strides[1] if columns else 0]
+    of_out = [out.strides[0] if rows else 0, out.strides[-1] if columns else 0]
+    pairs = zip(of_a + of_b + of_out, (1, 2, 2, 3, 1, 3), strict=True)
+    return [*extents, 0, 0, 0, *(stride if extents[axis] > 1 else 0 for stride, axis in pairs)]
+
+
+@functools.cache
+def product_loop(char: str) -> tuple[Address, Address]:
+    """Return the loop of `np.matmul`, and what it is called with; zeros without proof."""
+    chars, loop, data = _loop(np.matmul, char)
+    if loop == 0:
+        return 0, 0
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
+    numbers = np.random.default_rng(0)
+    for left, right in (((7, 5), (5,)), ((7,), (7, 5)), ((7, 5), (5, 6)), ((9,), (9,)), ((1, 9), (9, 1))):
+        a, b = numbers.normal(size=left).astype(chars[0]), numbers.normal(size=right).astype(chars[1])
+        expected = np.asarray(np.matmul(a, b))
+        out = np.zeros_like(expected)
+        places = np.array([location(x) for x in (a, b, out)], np.int64)
+        words = np.array(product_words(a, b, out), np.int64)
+        call(location(places), location(words), location(words[4:]), data)
+        if out.tobytes() != expected.tobytes():
+            return 0, 0
+    return loop, data
 
 
 def _is_loop_of(ufunc: np.ufunc, given: list[np.ndarray], loop: Address, data: Address) -> bool:

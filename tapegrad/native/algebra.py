@@ -58,11 +58,19 @@ def products(spec: Spec) -> list[tuple[int, int, int]]:
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder.
 
-    In a loop that may become SIMD code, where `in_loop` says so, functions are vector forms.
+    In a loop that may become SIMD code, where `in_loop` says so, functions are vector forms. Literals are
+    numbers of the type `real`.
     """
+
+    real: Any = F64
 
     def __init__(self, context: Context, builder: Builder, in_loop: bool = False) -> None:
         self.context, self.builder, self.in_loop = context, builder, in_loop
+
+    def form(self, name: str, values: Sequence[Value]) -> Value:
+        """Emit the vector form of a function."""
+        made: Value = definition(name)(*(number.Number(self.builder, value) for value in values)).value
+        return made
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value | float:
         """Emit a call of a function of floats, as Numba lowers it."""
@@ -75,7 +83,7 @@ class Emitter:
         return self.context.compile_internal(self.builder, function, form, tuple(values))
 
     def intrinsic(self, name: str, value: Value) -> Value | float:
-        function = self.builder.module.declare_intrinsic(f"llvm.{name}", [F64])
+        function = self.builder.module.declare_intrinsic(f"llvm.{name}", [self.real])
         return self.builder.call(function, [value])
 
     def number(self, spec: Spec, values: Sequence[Value | float]) -> Number:
@@ -237,7 +245,7 @@ class Real(Number):
 
     @property
     def value(self) -> Value:
-        return self._value if self.literal is None else ir.Constant(F64, self.literal)
+        return self._value if self.literal is None else ir.Constant(self.emit.real, self.literal)
 
     def lift(self, other: Number | float) -> Number:
         return other if isinstance(other, Number) else Real(self.emit, other)
@@ -646,7 +654,7 @@ def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
     if isinstance(args[0], Complex):
         return _of_complex(known, args)
     if emit.in_loop and known.name in VECTOR:
-        return Real(emit, definition(known.name)(*(number.Number(emit.builder, x.value) for x in args)).value)
+        return Real(emit, emit.form(known.name, [x.value for x in args]))
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)
         return instruction(*args) if instruction else Real(emit, emit.intrinsic(known.llvm, args[0].value))

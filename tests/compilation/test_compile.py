@@ -61,7 +61,7 @@ def follows(compiled):
 
 def compare(f, calls, argnums=0, tolerance=1e-11):
     """Calls of a function, each beside one that is recorded: the bits of values, gradients up to rounding."""
-    compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+    compiled, recorded = tg.compile(f, argnums, wait=True), tg.func.value_and_grad(f, argnums)
     for args in calls:
         with np.errstate(all="ignore"):
             (value, gradient), (wanted, expectation) = compiled.value_and_grad(*args), recorded(*args)
@@ -116,6 +116,36 @@ def test_sizes_on_both_sides_of_a_block(n, kind):
     assert follows(compiled)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("left", [(5, 7), (7,), (1, 7), (5, 1), (40, 90), (1, 1)])
+@pytest.mark.parametrize("right", [2, 1, 0])
+@pytest.mark.parametrize("how", ["plain", "transposed", "strided"])
+def test_products_have_the_bits_of_numpys(left, right, how, kind):
+    n, random = left[-1], np.random.default_rng(0)
+    b = random.normal(size=(n, *[3 - right] * (right > 0))).astype(kind)
+
+    def f(x, b):
+        if how == "transposed":
+            return np.sum((x.T.copy().T @ b) @ b.T) if right and len(left) == 2 else np.sum(x @ b)
+        return np.sum((x @ b) * kind(0.5)) + np.max(x) + np.min(x) * np.prod(x[..., 0]) + np.mean(x)
+
+    x = random.normal(size=(*left[:-1], 2 * n)).astype(kind)
+    x = x[..., ::2] if how == "strided" else x[..., :n].copy()
+    calls = [(x * kind(1 + 0.1 * k), b + kind(k)) for k in range(7)]
+    assert follows(compare(f, calls, tolerance=1e-11 if kind is np.float64 else 1e-4))
+
+
+@pytest.mark.parametrize("n", [2, 3, 8, 129, 1023, 1025, 9001])
+@pytest.mark.parametrize("function", [np.sum, np.prod, np.max, np.min, np.mean])
+def test_reductions_have_the_bits_of_numpys(function, n):
+    x = np.random.default_rng(n).normal(size=n)
+    special = np.where(np.arange(n) % 3 == 0, -0.0, 0.0)
+    calls = [(x * k + 1.0,) for k in range(5)] + [(special,), (-special,), (np.full(n, -0.0),)]
+    for f in (lambda x: function(x), lambda x: function(x * 1.0) * 2.0):
+        assert follows(compare(f, calls))
+        assert follows(compare(lambda x, f=f: f(x.reshape(1, -1)), calls))
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4), (2, 0), (2, 3, 4)])
 def test_shapes(shape):
     x = np.arange(float(np.prod(shape))).reshape(shape) * 0.1
@@ -148,7 +178,7 @@ def test_trees():
 
     x = np.arange(6.0).reshape(2, 3)
     for argnums in (0, 2, (0, 2)):
-        compiled, recorded = tg.compile(f, argnums), tg.func.value_and_grad(f, argnums)
+        compiled, recorded = tg.compile(f, argnums, wait=True), tg.func.value_and_grad(f, argnums)
         for k in range(4):
             args = Parameters(np.arange(3.0) * 0.1 * k, 0.5), x + k, {"scale": [1.0 + k]}
             assert repr(compiled.value_and_grad(*args)) == repr(recorded(*args))

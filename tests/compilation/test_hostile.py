@@ -76,7 +76,7 @@ def compare(name, compiled_call, recorded_call):
     make = FUNCTIONS[name]
     (f, effects), (g, others) = make(), make()
     (f, runs), (g, counted) = counting(f), counting(g)
-    compiled = tg.compile(f)
+    compiled = tg.compile(f, wait=True)
     for k in range(CALLS):
         found = outcome(lambda _: compiled_call(compiled, arguments(k), k), f, effects, runs)
         wanted = outcome(lambda _: recorded_call(g, arguments(k), k), g, others, counted)

@@ -4,7 +4,7 @@ Rows that follow each other over as many elements are a group: it is run block b
 writes the next one finds in the nearest cache.
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -33,13 +33,88 @@ def rows_from(state: int, begin: int, end: int) -> int:
             if call_row(state, at) == 0:
                 return row
             row += 1
+        elif kind >= BY_TOTAL:
+            if kind == BY_TOTAL:
+                add_up(at)
+            elif kind == BY_REDUCTION:
+                reduce(at)
+            else:
+                steps = at + 8 * ROW_STEPS
+                invoke(i64(at).row_function, at + 8 * ROW_PLACES, steps, steps + 32, i64(at).row_data)
+            row += 1
         else:
             stop = min(end, i64(at).row_group)
-            for low in range(0, i64(at).row_extent, PROGRAM_BLOCK):
-                for q in range(stop - row):
-                    run_block(at + 8 * PROGRAM_ROW * q, low)
+            if run_group(at, stop - row) == 0:
+                i64(state)[ABANDONED] = 1
             row = stop
     return end
+
+
+def run_group(at: int, count: int) -> int:
+    """Run so many rows block by block; 0 where one has found that it cannot be."""
+    extent, blocks, low, k, good = i64(at).row_extent, i64(at).row_blocks, 0, 0, 1
+    while low < extent:
+        high = min(low + PROGRAM_BLOCK, extent)
+        if blocks != 0:
+            k += 1
+            high = i64(blocks)[k]
+        for q in range(count):
+            good = min(good, run_block(at + 8 * PROGRAM_ROW * q, low, high - low))
+        low = high
+    return good
+
+
+def add_up(at: int) -> int:
+    """Add the parts of a total, in pairs of halves as NumPy does, to what it begins with."""
+    r = i64(at)
+    parts, begin, out = r[ROW_PLACES], r[ROW_PLACES + 1], r[ROW_PLACES + 2]
+    if r.row_data == 8:
+        add_halves(parts, r.row_extent)
+        f64(out)[0] = f64(begin)[0] + f64(parts)[0]
+    else:
+        add_single_halves(parts, r.row_extent)
+        f32(out)[0] = f32(begin)[0] + f32(parts)[0]
+    return divide(out, r[ROW_PLACES + 3], r.row_data)
+
+
+def divide(out: int, divisor: int, itemsize: int) -> int:
+    """Divide a number, if there is something to divide it by."""
+    if divisor != 0 and itemsize == 8:
+        f64(out)[0] = f64(out)[0] / f64(divisor)[0]
+    elif divisor != 0:
+        f32(out)[0] = f32(out)[0] / f32(divisor)[0]
+    return 1
+
+
+def reduce(at: int) -> int:
+    """Reduce elements as NumPy does: by one loop, that begins with a number or the first element."""
+    r, places, extent = i64(at), stack(3), stack(1)
+    out, itemsize = r[ROW_PLACES + 2], r[ROW_STRIDES + 1]
+    copy(out, r[ROW_PLACES], itemsize)
+    i64(places)[0], i64(places)[1], i64(places)[2] = out, r[ROW_PLACES + 1], out
+    i64(extent)[0] = r.row_extent
+    invoke(r.row_function, places, extent, at + 8 * ROW_STRIDES, r.row_data)
+    return divide(out, r[ROW_PLACES + 3], itemsize)
+
+
+def add_halves(at: int, n: int) -> int:
+    """Add the parts of so many elements, which lie a byte apart, where the first one lies."""
+    if n > PROGRAM_BLOCK:
+        half = n // 2 - n // 2 % 8
+        add_halves(at, half)
+        add_halves(at + half, n - half)
+        f64(at)[0] = f64(at)[0] + f64(at + half)[0]
+    return 1
+
+
+def add_single_halves(at: int, n: int) -> int:
+    """As `add_halves`, in single precision."""
+    if n > PROGRAM_BLOCK:
+        half = n // 2 - n // 2 % 8
+        add_single_halves(at, half)
+        add_single_halves(at + half, n - half)
+        f32(at)[0] = f32(at)[0] + f32(at + half)[0]
+    return 1
 
 
 def call_row(state: int, at: int) -> int:
@@ -54,10 +129,14 @@ def call_row(state: int, at: int) -> int:
     return 1
 
 
-def run_block(at: int, low: int) -> int:
-    """Run a block of a row."""
+def run_block(at: int, low: int, n: int) -> int:
+    """Run a row for so many elements; 0 where a fused kernel has found that it cannot be."""
     r, places, extent = i64(at), stack(ROW_OPERANDS), stack(1)
-    n = min(PROGRAM_BLOCK, r.row_extent - low)
+    if r.row_kind == BY_FUSED:
+        words, count = i64(r.row_data), r.row_count
+        for q in range(count):
+            words[2 * count + q] = words[q] + low * words[count + q]
+        return call(r.row_function, r.row_data + 16 * count, n)
     for q in range(r.row_count):
         i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_STEPS + q]
     if r.row_kind == BY_KERNEL:

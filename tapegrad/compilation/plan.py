@@ -1,0 +1,440 @@
+"""A plan: the rows of a program, forward and in reverse, in another order, in which groups are fused kernels.
+
+What only a group knows is not written to memory. A plan is for calls that compute all from some row on, and
+that nobody has looked into since; where it meets anything unusual the rows themselves compute the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
+from tapegrad.compilation.rows import Block, Rows, Step, is_dense
+from tapegrad.kernels import abi, assembly
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
+
+MOST_STEPS = 4096  # of a program that is planned
+MOST_TASKS = 128  # of a group
+PAUSE = 8  # steps after which another thread may go on
+BLOCK = layout.PROGRAM_BLOCK
+
+
+class Operand(NamedTuple):
+    """Memory that a step reads or writes.
+
+    No array, as counts of references to arrays tell whether anybody has kept one.
+    """
+
+    at: Address
+    low: int
+    high: int
+    owner: int  # the array that it is a part of
+    size: int
+    itemsize: int
+    char: str
+    is_number: bool
+    is_dense: bool
+    is_block: bool = False
+
+    def overlaps(self, other: Operand) -> bool:
+        """Whether they have memory in common."""
+        return self.owner == other.owner and self.low < other.high and other.low < self.high
+
+    def is_each(self, extent: int) -> bool:
+        """Whether it has an element for each of those of a group."""
+        return self.is_block or (self.size == extent and self.is_dense)
+
+    def place(self, extent: int) -> tuple[Address, int, int]:
+        """Where it is, by how many bytes it advances for an element, and the stride of a loop."""
+        if self.is_block:
+            return self.at, 0, self.itemsize
+        alone = self.is_number or self.size != extent
+        return (self.at, 0, 0) if alone else (self.at, self.itemsize, self.itemsize)
+
+
+def describe(x: Any) -> Operand:
+    """Describe an array or a block."""
+    array: np.ndarray = x.array if isinstance(x, Block) else x
+    low, high = byte_bounds(array) if array.size else (0, 0)
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return Operand(
+        abi.address(array), low, high, id(owner), array.size, array.itemsize, array.dtype.char,
+        array.ndim == 0, is_dense(array), isinstance(x, Block),
+    )  # fmt: skip
+
+
+class Item:
+    """A step by itself, or a group of steps over as many elements."""
+
+    def __init__(self, place: int, extent: int = 0, char: str = "") -> None:
+        self.place, self.extent, self.char = place, extent, char
+        self.work: list[Work] = []
+
+
+class Work(NamedTuple):
+    """A step to be placed: which row of which rows, whether errors of numbers in it are told."""
+
+    rows: Rows
+    row: int
+    told: bool
+    kind: int
+    function: Any
+    extent: int  # of its group; 0 where it has none
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    is_sum: bool = False  # of all elements
+    exact: bool = False  # with the bits of NumPy's
+    divisor: Address = 0  # of a mean
+
+
+class Access(NamedTuple):
+    """What an item does to memory."""
+
+    operand: Operand
+    item: Item
+    writes: bool
+    each: bool  # an element at a time
+
+
+class Schedule:
+    """Steps in an order in which those over as many elements stand together.
+
+    Attributes
+    ----------
+    items
+        Groups and single steps.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._log: dict[int, list[Access]] = {}  # by owner
+        self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
+
+    def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
+        """Place the steps of rows."""
+        for k in range(begin, end):
+            step = rows.steps[k]
+            if step.function is not None:
+                reads = [describe(x) for x in step.reads]
+                writes = tuple(describe(x) for x in step.writes)
+                if _is_spread(step, reads, writes):
+                    self._numbers[writes[0].at] = reads[0]
+                else:
+                    reads = [self._numbers.get(x.at, x) if x.is_block else x for x in reads]
+                    self._place(_work(rows, k, told, step, tuple(reads), writes))
+            if k % PAUSE == 0:
+                yield
+
+    def _place(self, work: Work) -> None:
+        """Place a step behind all that it has to wait for."""
+        extent, char = work.extent, work.writes[0].char
+        last, joinable = self._latest(work)
+        item = None
+        if extent:
+            item = last if last is not None and joinable and _fits(last, extent, char) else None
+            if item is None:
+                behind = self.items[0 if last is None else last.place + 1 :]
+                item = next((x for x in reversed(behind) if _fits(x, extent, char)), None)
+        if item is None:
+            at = len(self.items) if extent > 1 else (0 if last is None else last.place + 1)
+            item = Item(at, extent, char)
+            self.items.insert(at, item)
+            for k in range(at, len(self.items)):
+                self.items[k].place = k
+        item.work.append(work)
+        for x, writes in _touched(work):
+            self._log.setdefault(x.owner, []).append(Access(x, item, writes, x.is_each(extent)))
+
+    def _latest(self, work: Work) -> tuple[Item | None, bool]:
+        """The last item to wait for, and whether it may be joined."""
+        last, joinable = None, True
+        for x, writes in _touched(work):
+            for known in self._log.get(x.owner, ()):
+                if not (writes or known.writes) or not x.overlaps(known.operand):
+                    continue
+                same = (x.low, x.high) == (known.operand.low, known.operand.high)
+                fits = same and known.each and x.is_each(work.extent)
+                if last is None or known.item.place > last.place:
+                    last, joinable = known.item, fits
+                elif known.item is last:
+                    joinable = joinable and fits
+        return last, joinable
+
+
+def _touched(work: Work) -> list[tuple[Operand, bool]]:
+    """What a step touches, and whether it writes there."""
+    return [(x, True) for x in work.writes] + [(x, False) for x in work.reads]
+
+
+def _fits(item: Item, extent: int, char: str) -> bool:
+    return item.extent == extent and item.char == char and len(item.work) < MOST_TASKS
+
+
+def _is_spread(step: Step, reads: Sequence[Operand], writes: Sequence[Operand]) -> bool:
+    """Whether a step makes a block of a number."""
+    loop = step.kind == layout.BY_LOOP and step.function is np.positive and step.extent > 1
+    return loop and writes[0].is_block and reads[0].is_number
+
+
+def _work(
+    rows: Rows, row: int, told: bool, step: Step, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
+) -> Work:
+    """A step as it is to be placed; sums of all elements as such: one of NumPy's, or what is added to."""
+    known = Work(rows, row, told, step.kind, step.function, step.extent, reads, writes)
+    out = writes[0]
+    if step.kind == layout.BY_REDUCTION:
+        ufunc, divisor = step.function
+        if ufunc is not np.add:
+            return known._replace(extent=0)
+        at = 0 if divisor is None else abi.address(divisor)
+        return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
+    if step.extent > 1 and out.is_number:
+        return known._replace(reads=reads[1:], is_sum=True)
+    return known
+
+
+def splits(n: int) -> list[int]:
+    """Where blocks of n elements begin, and the end: halves as NumPy's sums have them, of 8 each."""
+    if n <= BLOCK:
+        return [0, n]
+    half = n // 2 - n // 2 % 8
+    return splits(half)[:-1] + [half + k for k in splits(n - half)]
+
+
+INITIAL = np.add.reduce(np.array([-0.0]))  # what NumPy's sums begin with
+
+
+class Plan:
+    """Rows in another order.
+
+    Attributes
+    ----------
+    rows
+        What is run.
+    kernels
+        How many of them are fused.
+    """
+
+    def __init__(self) -> None:
+        self.rows, self.kernels = Rows(), 0
+        self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
+        self._readers: dict[int, list[tuple[Operand, int]]] = {}  # by owner, with places of items
+
+    def build(
+        self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
+    ) -> Iterator[None]:
+        """Make the rows, of those from one to another, and of those in reverse.
+
+        Of these so many come before all others. Yields wherever somebody else may go on.
+        """
+        schedule = Schedule()
+        self.outputs = outputs
+        yield from schedule.add(*forward, True)
+        if reverse is not None:
+            backward, ready = reverse
+            for k in range(ready):
+                self.rows.repeat(backward, k, True)
+            yield from schedule.add(backward, ready, len(backward), False)
+        for item in schedule.items:
+            for work in item.work:
+                for x in work.reads:
+                    self._readers.setdefault(x.owner, []).append((x, item.place))
+        for item in schedule.items:
+            if item.extent:
+                yield from _Fused(self, item).build()
+            else:
+                work = item.work[0]
+                self.rows.repeat(work.rows, work.row, not work.told)
+            yield
+        self.rows.seal()
+
+    def is_wanted(self, x: Operand, item: Item) -> bool:
+        """Whether anything but its group asks for what a step gives."""
+        readers = self._readers.get(x.owner, ())
+        return any(place > item.place and x.overlaps(other) for other, place in readers) or any(
+            map(x.overlaps, self.outputs)
+        )
+
+    def whole(self, block: Operand, extent: int) -> Operand:
+        """An array for what other groups are to know of a block too."""
+        if block.at not in self.wholes:
+            self.wholes[block.at] = describe(self.rows.keep(np.zeros(extent, block.char)))
+        return self.wholes[block.at]
+
+    def watch(self, events: Sequence[int]) -> None:
+        """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
+        state = self.rows.state
+        state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
+
+    def run(self, told: int) -> bool:
+        """Run the rows; False where the call is to be computed by those of the program."""
+        rows, state, begin, n = self.rows, self.rows.state, 0, len(self.rows)
+        state[layout.ABANDONED] = state[layout.ERRORS_MET] = 0
+        while True:
+            came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
+            if came == n:
+                break
+            if came not in rows.functions:
+                return False  # NumPy tells of an error
+            try:
+                rows.functions[came]()
+            except FloatingPointError:
+                return False
+            begin = came + 1
+        return not (state[layout.ABANDONED] or state[layout.HELD] or state[layout.ERRORS_MET] & told)
+
+
+Name = tuple[Address, bool]  # of an operand: where it is, whether that is a block
+
+
+class _Fused:
+    """A group under construction: kernels, and between them the loops that are not fused."""
+
+    def __init__(self, plan: Plan, item: Item) -> None:
+        self.plan, self.item = plan, item
+        self.n, self.char = item.extent, item.char
+        self.levels: list[tuple[int, Work]] = []
+        self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
+        self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
+        self.parts: dict[Name, Operand] = {}  # of sums
+
+    def build(self) -> Iterator[None]:
+        """Add the rows."""
+        rows, exact = self.plan.rows, [w for w in self.item.work if w.exact]
+        self._order()
+        self._decide()
+        rows.divide()
+        first = len(rows)
+        levels = {level for level, _ in self.levels} | ({0} if exact else set())
+        for level in sorted(levels):
+            work = [w for found, w in self.levels if found == level]
+            if level % 2 == 0:
+                self._kernel(level, work, exact if level == 0 else [])
+                yield
+            else:
+                for w in work:
+                    self._row(w)
+        if self.parts and self.n > BLOCK:
+            rows.in_blocks(first, splits(self.n))
+        for w in self.item.work:
+            if w.is_sum:
+                out = w.writes[0]
+                begin = abi.address(rows.keep(np.array(INITIAL, self.char))) if w.exact else out.at
+                rows.total([self.parts[_name(out)].at, begin, out.at, w.divisor], out.itemsize, self.n)
+
+    def _order(self) -> None:
+        """Levels: of kernels even, of other rows behind them odd."""
+        written: dict[Name, int] = {}
+        read: dict[Name, int] = {}
+        for w in self.item.work:
+            fused = not w.exact and (w.is_sum or can_emit(w.function, self.char))
+            reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
+            before = [written.get(x, 0) for x in (*reads, *writes)] + [read.get(x, 0) for x in writes]
+            level = max(before)
+            level += level % 2 != (not fused)
+            self.levels.append((level, w))
+            written |= dict.fromkeys(writes, level)
+            read |= {x: max(read.get(x, 0), level) for x in reads}
+            if w.is_sum:
+                room = np.zeros(self.n // w.writes[0].itemsize + 1, self.char)  # a byte for an element
+                self.parts[writes[0]] = describe(self.plan.rows.keep(room))
+
+    def _decide(self) -> None:
+        """Say where results are: where they belong if anybody else wants them, else in a block."""
+        read_at: dict[Name, set[int]] = {}
+        inputs: set[Name] = set()
+        seen: set[Name] = set()
+        for level, w in self.levels:
+            for read in map(_name, w.reads):
+                read_at.setdefault(read, set()).add(level)
+                inputs |= {read} - seen
+            seen |= set(map(_name, w.writes))
+        for level, w in self.levels:
+            if w.is_sum:
+                continue
+            x, name = w.writes[0], _name(w.writes[0])
+            wanted = self.plan.is_wanted(x, self.item)
+            if wanted and x.is_block:
+                self.places[name] = self.plan.whole(x, self.n)
+            elif not wanted and not x.is_block and name not in inputs and self.n > 1:
+                self.places.setdefault(name, self._block())
+            elsewhere = read_at.get(name, set()) - {level}
+            if wanted or name in inputs or elsewhere or (w.told and name not in read_at):
+                self.stored.add((level, name))
+
+    def _block(self) -> Operand:
+        return describe(self.plan.rows.keep(Block(np.dtype(self.char))))
+
+    def _place(self, x: Operand) -> Operand:
+        return self.places.get(_name(x), self.plan.wholes.get(x.at, x) if x.is_block else x)
+
+    def _kernel(self, level: int, work: Sequence[Work], cleared: Sequence[Work]) -> None:
+        """Add a kernel of some steps; it clears the parts of sums that follow."""
+        known: dict[Name, Operand] = {}
+        numbers: list[Name] = []
+        read: list[Name] = []
+        written: list[Name] = []
+        for w in work:
+            for x in w.reads:
+                if _name(x) not in known:
+                    known[_name(x)] = x
+                    (numbers if self.n > 1 and not x.is_each(self.n) else read).append(_name(x))
+            out = _name(w.writes[0])
+            if not w.is_sum:
+                known[out] = w.writes[0]
+                if (level, out) in self.stored and out not in written:
+                    written.append(out)
+        sums = [_name(w.writes[0]) for w in work if w.is_sum]
+        parts = (numbers, read, written, sums, [_name(w.writes[0]) for w in cleared])
+        given = list(dict.fromkeys(name for part in parts for name in part))
+        if not given:
+            return
+        order = {name: k for k, name in enumerate([*given, *(x for x in known if x not in given)])}
+        tasks = [
+            Task(w.function, tuple(order[_name(x)] for x in w.reads), order[_name(w.writes[0])], w.is_sum)
+            for w in work
+        ]
+        parameters = Parameters(*(tuple(order[name] for name in part) for part in parts))
+        address = assembly.load(emit_kernel(self.char, self.n == 1, tasks, parameters))
+        if not address:
+            raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
+        places = [
+            (self.parts[name].at, 1) if name in self.parts else self._place(known[name]).place(self.n)[:2]
+            for name in given
+        ]
+        self.plan.rows.fused(address, places, self.n)
+        self.plan.kernels += 1
+
+    def _row(self, w: Work) -> None:
+        """Add a row as it is."""
+        rows, reads, out = self.plan.rows, [self._place(x) for x in w.reads], w.writes[0]
+        if w.exact:
+            part = self.parts[_name(out)].at, 1, 0
+            rows.loop_at(np.add, self.char, [part, reads[0].place(self.n), part], self.n)
+            return
+        if w.kind == layout.BY_KERNEL:
+            reads = [self._spread(x) for x in reads]
+        places = [x.place(self.n) for x in (*reads, self._place(out))]
+        if w.kind == layout.BY_KERNEL:
+            rows.kernel_at(w.function.address, [places[-1], *places[:-1]], self.n)
+        else:
+            rows.loop_at(w.function, self.char, places, self.n)
+
+    def _spread(self, x: Operand) -> Operand:
+        """An operand with an element for each of the group's."""
+        if self.n == 1 or x.is_each(self.n):
+            return x
+        block = self._block()
+        self.plan.rows.loop_at(np.positive, self.char, [x.place(self.n), block.place(self.n)], self.n)
+        return block
+
+
+def _name(x: Operand) -> Name:
+    return x.at, x.is_block

@@ -1,0 +1,147 @@
+"""From rows to a plan that is used: when it is made, by whom, and whether it gives what the rows give."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.compilation import background
+from tapegrad.config import compiling_setting
+from tapegrad.kernels.locks import importing
+
+if TYPE_CHECKING:
+    from tapegrad.compilation.plan import Plan
+    from tapegrad.compilation.program import Program
+    from tapegrad.compilation.reverse import Reverse
+
+WARM = 2  # calls computed alike, after which a plan is made for such calls
+MOST_IN_VAIN = 16  # calls in a row that a plan could not compute, after which it is not asked any more
+AGREEMENT = {"d": 1e-9, "f": 1e-3}  # of derivatives, beside their largest: sums have another order
+
+
+@functools.cache
+def _module() -> Any:
+    """The module of plans, which needs Numba."""
+    with importing():
+        return importlib.import_module("tapegrad.compilation.plan")
+
+
+class Planning:
+    """A plan for calls of a path that compute all from one row on, with or without the gradient.
+
+    Attributes
+    ----------
+    plan
+        The plan in use.
+    reason
+        Why there is none, and will be none.
+    """
+
+    def __init__(
+        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool
+    ) -> None:
+        self._program, self._reverse, self._result, self._begin = program, reverse, result, begin
+        self.plan: Plan | None = None
+        self.reason = "" if compiling_setting() != "off" else "TAPEGRAD_COMPILE=off"
+        self._wait = wait or compiling_setting() == "wait"
+        self._made: Plan | None = None  # not yet compared with the rows
+        self._calls = self._in_vain = 0
+        self._asked: int | None = None  # in which process
+
+    def _outputs(self) -> list[np.ndarray]:
+        """The value and the derivatives; not kept, as counts of references tell who has seen an array."""
+        gradients = [] if self._reverse is None else self._reverse.gradients
+        return [self._program.values[self._result], *(x for x in gradients if x is not None)]
+
+    def run(self, told: int) -> bool:
+        """Compute a call by the plan; False where the rows are to do it."""
+        if self.plan.run(told):  # type: ignore[union-attr]
+            self._in_vain = 0
+            return True
+        self._failed()
+        return False
+
+    def _failed(self) -> None:
+        self._in_vain += 1
+        if self._in_vain == MOST_IN_VAIN:
+            self.plan = self._made = None
+            self.reason = f"{MOST_IN_VAIN} calls in a row met errors of numbers, or values beyond a form"
+
+    def see(self, events: Sequence[int], told: int) -> None:
+        """Look, after the rows have computed a call, whether a plan is to be made, or gives the same."""
+        if self._made is not None:
+            self._compare(events, told)
+        elif not self.reason and self._asked != background.generation[0]:
+            self._calls += 1
+            if self._calls >= WARM:
+                self._ask()
+
+    def _ask(self) -> None:
+        mine = weakref.ref(self)
+
+        def job() -> Iterator[None]:
+            found = mine()
+            return found.make() if found is not None else iter(())
+
+        if self._wait:
+            background.finish(job)
+            self._asked = background.generation[0]
+        elif background.submit(job):
+            self._asked = background.generation[0]
+
+    def make(self) -> Iterator[None]:
+        """Make the plan."""
+        try:
+            rows, reverse = self._program.rows, self._reverse
+            if len(rows) + (0 if reverse is None else len(reverse.rows)) > _module().MOST_STEPS:
+                self.reason = f"it has more than {_module().MOST_STEPS} steps"
+                return
+            forward = rows, self._begin, len(self._program.events)
+            backward = None if reverse is None else (reverse.rows, len(reverse.pools))
+            plan = _module().Plan()
+            yield from plan.build(forward, backward, [_module().describe(x) for x in self._outputs()])
+            self._made = plan
+        except Exception as error:  # of LLVM, or of a step that is as no other
+            self.reason = f"{type(error).__name__}: {error}"
+
+    def _compare(self, events: Sequence[int], told: int) -> None:
+        """Compute a call again, by the plan, and use it from now on if it gives the same."""
+        plan, outputs = self._made, self._outputs()
+        known = [x.copy() for x in outputs]
+        assert plan is not None
+        plan.watch(events)
+        if not plan.run(told):
+            self._failed()
+        elif known[0].tobytes() != outputs[0].tobytes():
+            self.reason = "its value has other bits"
+        elif not all(map(_agree, known[1:], outputs[1:])):
+            self.reason = "its derivatives are others"
+        else:
+            self.plan, self._made, self._in_vain = plan, None, 0
+            return
+        for x, value in zip(outputs, known, strict=True):
+            x[...] = value
+        if self.reason:
+            self._made = None
+
+    def explain(self) -> str:
+        """Tell what computes such calls."""
+        if self.plan is not None:
+            return f"computed by {self.plan.kernels} fused kernels"
+        if self.reason:
+            return f"not fused: {self.reason}"
+        return "fused soon" if self._asked is not None else ""
+
+
+def _agree(known: np.ndarray, found: np.ndarray) -> bool:
+    """Whether derivatives are the same but for rounding."""
+    finite = np.isfinite(known)
+    if not np.array_equal(known[~finite], found[~finite], equal_nan=True):
+        return False
+    scale = np.abs(known[finite]).max(initial=1e-300)
+    return bool(np.all(np.abs(known[finite] - found[finite]) <= AGREEMENT[known.dtype.char] * scale))

@@ -1,0 +1,347 @@
+"""Fused kernels of `tapegrad.compile`: they give what rows give; when they are made, kept and not used."""
+
+import gc
+import os
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.compilation import background, fusing, plan, planning
+from tapegrad.compilation.plan import MOST_TASKS
+from tapegrad.kernels import abi, assembly, cache
+from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
+from tapegrad.tape.tape import LARGE
+
+pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
+
+CALLS = 7  # recorded, learned from, two by rows, one by both, two by kernels alone
+
+
+def tanh_chain(x):
+    for _ in range(3):
+        x = np.tanh(x * 1.1 + 0.1)
+    return np.sum(x * x)
+
+
+def log_sum_exp(x):
+    top = np.amax(x, 0)
+    return top + np.log(np.sum(np.exp(x - top), 0))
+
+
+def many_forms(x):
+    y = np.sqrt(np.abs(x) + 1.0) / (np.square(x) + 2.0) - np.negative(x)
+    return np.sum(np.cos(y) * np.maximum(y, x)) + np.sum(np.expm1(-y)) * 0.5
+
+
+def scaled_by_results(x):
+    s = np.sum(x * 0.5) / x.size
+    y = np.arctan(x - s)
+    return np.sum(y * s) + np.mean(y * y) * s
+
+
+FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
+
+
+def fused(compiled):
+    """Whether the calls of a function are computed by fused kernels, those of each way."""
+    return "fused kernels" in compiled.explain() and "not fused" not in compiled.explain()
+
+
+def compare(f, arguments, kind, **how):
+    compiled, recorded = tg.compile(f, wait=True, **how), tg.func.value_and_grad(f)
+    for x in arguments:
+        value, gradient = compiled.value_and_grad(x)
+        wanted, expected = recorded(x)
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        scale = np.abs(np.nan_to_num(expected, posinf=0, neginf=0)).max(initial=1)
+        np.testing.assert_allclose(
+            gradient, expected, rtol=0, atol=scale * (1e-13 if kind is np.float64 else 1e-5)
+        )
+    return compiled
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [1, 2, 10, 127, 129, PROGRAM_BLOCK - 1, PROGRAM_BLOCK, PROGRAM_BLOCK + 1,
+                               2 * PROGRAM_BLOCK + 1, 20_011])  # fmt: skip
+def test_sizes_on_both_sides_of_a_block(f, kind, n):
+    x = np.linspace(-1.5, 1.4, n).astype(kind)
+    compiled = compare(f, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
+    assert fused(compiled), compiled.explain()
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_sizes_on_both_sides_of_a_vector_form(kind, more):
+    x = np.linspace(-1.5, 1.4, LARGE // np.dtype(kind).itemsize + more).astype(kind)
+    assert fused(compare(many_forms, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind))
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_numbers_that_are_none(f):
+    x = np.linspace(-2.0, 2.0, 3 * PROGRAM_BLOCK)
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    with np.errstate(all="ignore"):
+        for k in range(CALLS + 5):
+            if k >= CALLS:
+                x = x.copy()
+                x[100 * k : 100 * k + 6] = np.nan, np.inf, -np.inf, -0.0, 0.0, 5e-324
+            (value, gradient), (wanted, expected) = compiled.value_and_grad(x), recorded(x)
+            assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes() or np.isnan(wanted)
+            assert np.isnan(value) == np.isnan(wanted)
+            np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+            zero = expected == 0
+            np.testing.assert_array_equal(np.signbit(gradient[zero]), np.signbit(expected[zero]))
+
+
+def test_errors_of_numbers_are_told_as_without():
+    f = lambda x: np.sum(np.log(x) * 2.0 + np.sqrt(x))
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(CALLS + 6):
+        x = np.linspace(0.1 if k % 3 or k < CALLS else -0.1, 2.0, 2000)
+        told = []
+        for call in (compiled.value_and_grad, recorded):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                call(x)
+            told.append([str(w.message) for w in caught])
+        assert told[0] == told[1]
+    assert fused(compiled)
+
+
+def test_errors_in_what_nobody_asks_for():
+    def f(x):
+        np.log(x)  # of no use
+        return np.sum(x * x)
+
+    compiled = tg.compile(f, wait=True)
+    for _ in range(CALLS):
+        compiled.value_and_grad(np.ones(100))
+    with pytest.warns(RuntimeWarning, match="log"):
+        compiled.value_and_grad(-np.ones(100))
+
+
+def test_arguments_beyond_a_vector_form():
+    f = lambda x: np.sum(np.sin(x) * x)
+    x = np.linspace(0.0, 3.0, 5000)
+    far = np.where(np.arange(5000) == 4000, 1e12, x)
+    compiled = compare(f, [x] * CALLS + [far, x, far, x], np.float64)
+    assert fused(compiled)
+    compare(f, [far] * (CALLS + planning.MOST_IN_VAIN), np.float64)
+
+
+def test_values_that_are_looked_at():
+    def f(x):
+        y = np.exp(x)
+        return np.sum(y * 2.0) if y[0] > 1.0 else np.sum(y * y)
+
+    x = np.linspace(-1.0, 1.0, 3000)
+    compiled = compare(f, [x * (1 + 0.01 * k) * (-1) ** (k // 2) for k in range(4 * CALLS)], np.float64)
+    assert fused(compiled)
+
+
+def test_tensors_that_are_kept():
+    kept = []
+
+    def f(x, keep):
+        y = np.tanh(x) * 3.0
+        if keep:
+            kept.append(y)
+        return np.sum(y * y)
+
+    x, compiled = np.linspace(-1.0, 1.0, 3000), tg.compile(f, wait=True)
+    for k in range(3 * CALLS):
+        compiled.value_and_grad(x + k, k % 5 == 4)
+        if k % 5 == 4:
+            wanted = np.tanh(tg.tensor(x + k)) * 3.0
+            np.testing.assert_array_equal(kept.pop().detach().numpy(), wanted.numpy())
+
+
+def test_a_kernel_that_is_wrong_is_not_used(monkeypatch):
+    right = fusing._result
+    monkeypatch.setattr(
+        fusing, "_result", lambda emit, f, values: right(emit, np.subtract if f is np.add else f, values)
+    )
+    f = lambda x: np.sum((x + 0.625) * x)
+    compiled = compare(f, [np.linspace(0.0, 1.0, 3000) + k for k in range(CALLS)], np.float64)
+    assert "not fused: its value has other bits" in compiled.explain()
+
+
+def test_the_background():
+    f = lambda x: np.sum(np.tanh(x * 1.25) * x - 0.375)
+    x, compiled, end = np.linspace(-1.0, 1.0, 3000), tg.compile(f), time.monotonic() + 60
+    wanted = tg.func.value_and_grad(f)(x)
+    while not fused(compiled) and time.monotonic() < end:
+        value, gradient = compiled.value_and_grad(x)
+        assert value == wanted[0]
+        np.testing.assert_allclose(gradient, wanted[1], rtol=1e-12)
+    assert fused(compiled)
+    assert "tapegrad-compile" in {thread.name for thread in background._thread}
+
+
+def test_what_waits_is_bounded(monkeypatch):
+    monkeypatch.setattr(background, "MOST_JOBS", 0)
+    compiled = tg.compile(lambda x: np.sum(x * 0.8125))
+    for _ in range(CALLS):
+        compiled.value_and_grad(np.ones(10))
+    assert background.waiting() == 0
+    assert "fused" not in compiled.explain()
+
+
+def test_a_function_that_is_gone_is_not_planned():
+    compiled = tg.compile(lambda x: np.sum(x * 0.9375))
+    for _ in range(CALLS):
+        compiled.value_and_grad(np.ones(10))
+    del compiled
+    gc.collect()
+    assert not [x for x in gc.get_objects() if isinstance(x, planning.Planning) and x._calls < 0]
+
+
+def run(code, **settings):
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | settings, capture_output=True, text=True, timeout=120
+    )
+
+
+PROGRAM = """
+import os, random, time
+import numpy as np, tapegrad as tg
+random.seed({seed})
+steps = [random.choice([np.tanh, np.negative, np.square, np.absolute]) for _ in range(12)]
+def f(x):
+    y = x
+    for step in steps:
+        y = step(y) * x + y
+    return np.sum(y)
+f = tg.compile(f, wait={wait})
+x = np.linspace(-1.0, 1.0, 3000)
+for _ in range(20):
+    value = f.value_and_grad(x)[0]
+"""
+
+
+def anew():
+    """A program that no other run has compiled."""
+    return PROGRAM.format(seed=time.time_ns(), wait=False)
+
+
+def test_it_is_kept_on_disk():
+    if cache.directory() is None:
+        pytest.skip("nothing is kept")
+    code = PROGRAM.format(seed=time.time_ns(), wait=True)
+    code += "from tapegrad.kernels import assembly\nprint(assembly.statistics)\nassert 'fused' in f.explain()"
+    first, second = run(code), run(code)
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "'cached': 0" in first.stdout, first.stdout
+    assert "'compiled': 0" in second.stdout, second.stdout
+
+
+def test_the_setting():
+    code = PROGRAM.format(seed=1, wait=False) + "print(f.explain(), tg.show_config())"
+    told = run(code, TAPEGRAD_COMPILE="off").stdout
+    assert "not fused: TAPEGRAD_COMPILE=off" in told
+    assert "off: 0 plans" in told
+    assert "computed by" in run(code, TAPEGRAD_COMPILE="wait").stdout
+    assert "TAPEGRAD_COMPILE is one of" in run(code, TAPEGRAD_COMPILE="soon").stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.1])
+def test_processes_that_end_while_it_compiles(pause):
+    found = run(anew() + f"time.sleep({pause})")
+    assert found.returncode == 0, found.stderr
+    assert not found.stderr
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05])
+def test_forks_while_it_compiles(pause):
+    code = (
+        anew()
+        + f"""
+time.sleep({pause})
+child = os.fork()
+end = time.monotonic() + 30
+while "computed by" not in f.explain() and time.monotonic() < end:
+    assert f.value_and_grad(x)[0] == value
+assert "computed by" in f.explain(), f.explain()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+    found = run(code)
+    assert found.returncode == 0, found.stderr
+
+
+def test_there_is_an_end_to_kernels(monkeypatch):
+    monkeypatch.setattr(assembly, "MOST_KERNELS", 0)
+    compiled = compare(lambda x: np.sum(x * x + 0.0625), [np.ones(50)] * CALLS, np.float64)
+    assert "not fused: MemoryError" in compiled.explain()
+
+
+@pytest.mark.parametrize("count", [MOST_TASKS // 4, MOST_TASKS])
+def test_more_steps_than_a_group_has(count):
+    def f(x):
+        for _ in range(count):
+            x = x * 0.5 + x
+        return np.sum(x * x)
+
+    compiled = compare(f, [np.linspace(-1.0, 1.0, 2000) / 1.5**count] * CALLS, np.float64)
+    assert fused(compiled)
+
+
+def test_more_steps_than_a_plan_has(monkeypatch):
+    monkeypatch.setattr(plan, "MOST_STEPS", 9)
+    compiled = compare(lambda x: np.sum(x * x * x * x * x), [np.ones(50)] * CALLS, np.float64)
+    assert "not fused: it has more than 9 steps" in compiled.explain()
+    monkeypatch.setattr(plan, "MOST_STEPS", 100)
+    assert fused(compare(lambda x: np.sum(x * x * x * x * x), [np.ones(50)] * CALLS, np.float64))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (40, 60), (1, 1), (2, 1, 3), (2, 0)])
+def test_shapes(shape):
+    def f(x):
+        y = np.exp(x) * x + x[..., :1]
+        return np.sum(y * np.sum(y, axis=0)) + np.mean(y.T)
+
+    x = np.linspace(-1.0, 1.0, int(np.prod(shape))).reshape(shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = tg.compile(f, wait=True)
+        for k in range(CALLS):
+            (value, gradient), (wanted, expected) = (
+                call(x * (1 + 0.1 * k)) for call in (compiled.value_and_grad, tg.func.value_and_grad(f))
+            )
+            assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+            np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_interrupts():
+    f = tg.compile(lambda x: np.sum(np.tanh(x) * 1.375), wait=True)
+    x = np.linspace(-1.0, 1.0, 3000)
+    wanted = f.value_and_grad(x)
+    real, calls = planning.Planning.make, []
+
+    def make(self):
+        calls.append(1)
+        yield from real(self)
+        raise KeyboardInterrupt
+
+    planning.Planning.make = make
+    try:
+        for _ in range(CALLS):
+            with suppress(KeyboardInterrupt):
+                f.value_and_grad(x)
+    finally:
+        planning.Planning.make = real
+    assert calls
+    found = f.value_and_grad(x)
+    assert found[0] == wanted[0]
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
