@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import threading
+import warnings
 import weakref
 from dataclasses import dataclass
 
@@ -471,6 +472,16 @@ def test_an_error_leaves_nothing_behind():
         assert tg.is_grad_enabled()
 
 
+def test_nobody_is_warned_of_what_programs_do():
+    for f in (np.maximum, np.minimum, np.fmax, np.hypot, np.logaddexp, np.arctan2, np.multiply):
+        compiled = tg.compile(lambda x, f=f: np.sum(f(x[::-1], x) + f(x[::2].sum(), x[::-1])))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for k in range(4):
+                compiled.value_and_grad(np.arange(4.0) + k)
+        assert follows(compiled)
+
+
 def test_errors_of_numbers_that_are_raised_are_raised_where_they_are():
     def f(x):
         try:
@@ -525,6 +536,28 @@ def test_derivatives_of_tensors_have_histories():
             results.append(found)
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+
+
+PAIRS = [lambda t: (t, t), lambda t: (t, t * 2.0), lambda t: (t * 2.0, t), lambda t: (t[0:2], t)]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_arguments_that_depend_on_each_other(pair):
+    """Each is differentiated by for itself, to any order."""
+    f = lambda x, y: np.sum(np.sin(x) * y[0:2]) * np.sum(y)
+    compiled, recorded = tg.compile(f, (0, 1)), tg.func.value_and_grad(f, (0, 1))
+    for k in range(5):
+        results = []
+        for value_and_grad, call in ((compiled.value_and_grad, compiled), (recorded, f)):
+            t = tg.tensor([0.5, 1.0 + k], requires_grad=True)
+            value, (a, b) = value_and_grad(*pair(t))
+            (of_parts,) = tg.grad(np.sum(a * a) * np.sum(b) + value, t)
+            (first,) = tg.grad(call(*pair(t)), t, create_graph=True)
+            (second,) = tg.grad(np.sum(first * first), t, create_graph=True)
+            (third,) = tg.grad(np.sum(second), t)
+            results.append([value, a, b, of_parts, first, second, third])
+        for found, wanted in zip(*results, strict=True):
+            np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-12)
 
 
 def test_a_call_that_leaves_its_way_keeps_the_history_of_its_arguments():
