@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
+from tapegrad.compilation.function import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.ops import kinks, lapack
 from tapegrad.ops.triangles import BLOCK, solve_factors, solve_triangle
@@ -391,6 +392,17 @@ def operands(n):
     x = leaf(np.array([0.5, 2.0]))
     gradient_is(lambda x: np.sum(np.stack([x * x] * n)), x, n * np.array([1.0, 4.0]))
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
+
+
+@crosses("compilation.function", "MOST_REASONS")
+def reasons_for_leaving(n):
+    kind = Kind([np.ones(2)])
+    for k in range(2 * n):
+        kind.note_leaving(f"reason {k % n}")
+    left = kind.explain().left
+    assert sum(left.values()) == 2 * n
+    assert len(left) == min(n, 9)
+    assert left.get("other reasons", 0) == 2 * max(0, n - 8)
 
 
 @crosses("core.dispatch", "NESTED")

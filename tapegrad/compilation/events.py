@@ -12,6 +12,7 @@ from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.core.storage import DUAL, STALE
 from tapegrad.ops import MEANING
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tensor import Tensor
 
@@ -152,6 +153,9 @@ class Learner:
         except Unlearnable as error:
             self.reason = str(error)
             return
+        if attrs and any(isinstance(x, Kept) for x in attrs.values()):
+            self.reason = f"{op.name} has factors of its operand, which are others at each call"
+            return
         view = len(operands) == 1 and is_view_of(out._v, value_of(operands[0]))
         self.events.append(Event(op, sources, attrs or {}, out._v, view))
         self.add(out, Source(RESULT, len(self.events) - 1))
@@ -184,5 +188,5 @@ class Learner:
         """As of a `Matcher`; it has given no Tensors without a value."""
         raise AttributeError("_v")
 
-    def leave(self) -> None:
+    def leave(self, why: str) -> None:
         """End nothing."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import ARGUMENT, RESULT, Learner, Source
+from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.matching import Matcher, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.recorded import record_run
@@ -19,7 +20,7 @@ from tapegrad.core import expected
 from tapegrad.core.base import Handle, has_tangent, value_of, wrap
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import OPEN
-from tapegrad.func.calls import DOUBLE, Call, compiled, positions
+from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
 from tapegrad.kernels import abi, machine
 from tapegrad.ops import forward
@@ -29,6 +30,7 @@ from tapegrad.tensor import Tensor
 __all__ = ["Compiled", "compile"]
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
+MOST_REASONS = 8  # why calls leave their ways, told apart
 MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
 MOST_EVENTS = 1 << 16  # operations of a program
 MOST_BYTES = 1 << 28  # of their results
@@ -99,7 +101,7 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0, wait: bool 
     return Compiled(f, argnums, wait)
 
 
-class Compiled:
+class Compiled(Programmed):
     """A function whose operations are computed by programs; made by `compile`.
 
     Examples
@@ -117,8 +119,9 @@ class Compiled:
                 "tg.func.value_and_grad(f)"
             )
         functools.update_wrapper(self, f)
-        self._f, self._where, self._argnums = f, positions("compile", argnums), argnums
+        self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
         self._wait = wait
+        self._others: dict[Any, Compiled] = {}  # the same by other arguments
         self._kinds: dict[Any, Kind] = {}
         self._latest: Kind | None = None  # of one leaf
         self._simple = self._where == ((0,), False)
@@ -127,10 +130,10 @@ class Compiled:
             Tensor.__getattr__ = expected.read_slot  # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
-        return f"<compiled function {getattr(self._f, '__qualname__', self._f)}>"
+        return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"
 
     def __reduce__(self) -> Any:
-        return Compiled, (self._f, self._argnums, self._wait)
+        return Compiled, (self.plain, self._argnums, self._wait)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of the function."""
@@ -148,15 +151,30 @@ class Compiled:
         """Return the Hessian of the function times a direction, the last argument, as `tapegrad.func.hvp`."""
         return self._run(PRODUCT, args, kwargs)[1]
 
+    def derivative(self, what: str, argnums: int | Sequence[int]) -> Callable[..., Any]:
+        """Return ``value_and_grad``, ``grad`` or ``hvp`` by these arguments."""
+        key = positions(what, argnums)
+        if key == self._where:
+            return getattr(self, what)  # type: ignore[no-any-return]
+        if key not in self._others:
+            self._others[key] = Compiled(self.plain, argnums, self._wait)
+        return getattr(self._others[key], what)  # type: ignore[no-any-return]
+
     def jvp(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the value and its derivative along a direction, as `tapegrad.func.jvp`: it is recorded."""
-        return jvp(self._f, self._argnums)(*args, **kwargs)  # type: ignore[no-any-return]
+        return jvp(self.plain, self._argnums)(*args, **kwargs)  # type: ignore[no-any-return]
 
-    def explain(self) -> str:
-        """Tell what is known of the function: its ways for each kind of arguments, or why there are none."""
-        name = getattr(self._f, "__name__", repr(self._f))
-        told = [kind.explain(name) for kind in self._kinds.values()]
-        return "\n".join(told) or f"{name}: no calls yet that a program could serve"
+    def explain(self) -> Explanation:
+        """Tell what is known of the function: its ways for each kind of arguments, or why there are none.
+
+        Returns
+        -------
+        str
+            Text, which a notebook shows as a table. Its `kinds` have the same as tuples.
+        """
+        name = getattr(self.plain, "__name__", repr(self.plain))
+        every = (self, *self._others.values())
+        return Explanation(name, [kind.explain() for one in every for kind in one._kinds.values()])
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         kind, directed = self._latest, wanted.directed
@@ -169,10 +187,11 @@ class Compiled:
             and kind.is_ready()
             and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
         ):
-            begin = functools.partial(Call, wanted.what, self._f, self._where, args, kwargs, directed)
+            kind.calls += 1
+            begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
             value, parts = _matched(kind, args[:1], wanted, self._alone, begin, args[1:])
             return value, parts and parts[0]
-        call = Call(wanted.what, self._f, self._where, args, kwargs, directed)
+        call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
         kind = self._kind(call)
         if kind is not None:
             kind.calls += 1
@@ -187,7 +206,7 @@ class Compiled:
         return value, parts and call.tree(parts)
 
     def _alone(self, handles: list[Tensor]) -> Any:
-        return self._f(handles[0])
+        return self.plain(handles[0])
 
     def _kind(self, call: Call) -> Kind | None:
         """What is known of calls with such arguments; None where no program is to be used."""
@@ -219,6 +238,8 @@ class Kind:
         How many there were, and how many were learned from.
     reason
         Why the latest one that was learned from has given no program.
+    left
+        How many left their ways, by the reason.
     lock, work
         Held by the call at work; that call.
     """
@@ -227,6 +248,7 @@ class Kind:
         self.matcher, self.wait = Matcher(len(given)), wait
         self.calls = self.attempts = self.in_vain = 0
         self.reason = ""
+        self.left: dict[str, int] = {}
         self.lock = threading.Lock()
         self.work = _Work(self, any(isinstance(x, Handle) for x in given))
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
@@ -261,9 +283,11 @@ class Kind:
         return self.attempts < MOST_PATHS
 
     def learn(self, call: Call, learner: Learner, found: Any) -> None:
-        """Make a path of a call that has been recorded."""
-        self.attempts += 1
+        """Make a path of a call that has been recorded, unless it is known."""
         source = learner.source_of(found) if isinstance(found, Handle) else None
+        if source is not None and any(path.is_of(learner.events, source) for path in self.matcher.paths):
+            return
+        self.attempts += 1
         size = sum(event.value.nbytes for event in learner.events)
         self.reason = learner.reason
         if not self.reason and (source is None or source.kind != RESULT):
@@ -295,15 +319,19 @@ class Kind:
                 self.reason or f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
             )
 
-    def explain(self, name: str) -> str:
+    def note_leaving(self, why: str) -> None:
+        """Count a call that has left its way."""
+        known = why in self.left or len(self.left) < MOST_REASONS
+        why = why if known else "other reasons"
+        self.left[why] = self.left.get(why, 0) + 1
+
+    def explain(self) -> Calls:
         """Tell what is known of these calls."""
         leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
-        told = [f"{name}: {self.calls} call{'s' * (self.calls != 1)} with {leaves}"]
-        for k, path in enumerate(self.matcher.paths, 1):
-            told.append(f"  way {k}: {path.explain()}")
-        if self.reason:
-            told.append(f"  not learned: {self.reason}")
-        return "\n".join(told)
+        if self.is_free():
+            self.matcher.describe()
+        ways = tuple(path.explain() for path in self.matcher.paths)
+        return Calls(leaves, self.calls, ways, dict(self.left), self.reason)
 
 
 def _is_ordinary() -> bool:
@@ -401,34 +429,51 @@ class _Work:
             matcher.start(given, self.sources, self.kind.learns)
             for buffer, x in zip(matcher.program.arguments, given, strict=True):
                 buffer[...] = value_of(x)
-            found = self._called(run)
-            if matcher.is_complete(found):
-                del found
-                path = matcher.path
-                what = self._product(path, direction) if wanted is PRODUCT else path
-                pulled = wanted.pull or (self.of_tensors and path.is_number)
-                if what is not None and matcher.finish(what, pulled):
-                    matcher.end()
-                    matcher.prefer()
-                    value, parts = path.value(), [part() for part in what.parts] if pulled else None
-                    if self.of_tensors:
-                        return record_run(path.program, path.result, value, parts, given, wanted.pull)
-                    return value, parts
-                found = matcher.results[path.result]
-            matcher.leave()
-            call = self.call
-            assert call is not None
-            if matcher.learner is not None:
-                self.kind.learn(call, matcher.learner, found)
-            call.look_outside(found)
-            return _given(call, found, wanted)
+            try:
+                return self._followed(given, wanted, run, direction)
+            except BaseException as error:
+                matcher.leave(f"{type(error).__name__} was raised")
+                raise
         finally:
+            matcher.end()
             if matcher.left:
                 matcher.renew()
+                self.kind.note_leaving(matcher.why)
             self.kind.count(matcher.let_go() or matcher.left)
             self.begin = self.call = None
             if self.aside:
                 resume(self.aside.pop())
+
+    def _followed(
+        self,
+        given: Sequence[Any],
+        wanted: Wanted,
+        run: Callable[[list[Tensor]], Any],
+        direction: Sequence[Any],
+    ) -> tuple[Any, Any]:
+        matcher = self.kind.matcher
+        found = self._called(run)
+        if matcher.is_complete(found):
+            del found
+            path = matcher.path
+            what = self._product(path, direction) if wanted is PRODUCT else path
+            pulled = wanted.pull or (self.of_tensors and path.is_number)
+            if what is not None and matcher.finish(what, pulled):
+                matcher.prefer()
+                path.served += 1
+                value, parts = path.value(), [part() for part in what.parts] if pulled else None
+                if self.of_tensors:
+                    return record_run(path.program, path.result, value, parts, given, wanted.pull)
+                return value, parts
+            found = matcher.results[path.result]
+            matcher.leave("a Tensor of it was kept, or an operation met an error of numbers")
+        matcher.leave("it returned something else, or ended elsewhere")
+        call = self.call
+        assert call is not None
+        if matcher.learner is not None:
+            self.kind.learn(call, matcher.learner, found)
+        call.look_outside(found)
+        return _given(call, found, wanted)
 
     def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
         """What computes the Hessian times the direction of the call, which is in its buffers."""
@@ -445,9 +490,6 @@ class _Work:
             try:
                 _enabled.set(matcher.mode)
                 return run(matcher.arguments)
-            except BaseException:
-                matcher.leave()
-                raise
             finally:
                 _enabled.set(True)
         finally:

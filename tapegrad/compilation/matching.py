@@ -19,12 +19,14 @@ from tapegrad.compilation.events import (
     RESULT,
     WITHOUT_ERRORS,
     Brought,
+    Event,
     Learner,
     Several,
     Source,
 )
+from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.planning import Planning
-from tapegrad.compilation.program import Program, alike, number_of, view_of
+from tapegrad.compilation.program import Program, alike, is_same, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents
@@ -46,6 +48,7 @@ QUICK = 4  # operands of an op that is compared before it is computed
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED = object()
+OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
 
@@ -118,6 +121,8 @@ class Path(Computation):
         A function that gives the value as the caller is to have it.
     wait
         Whether a call waits for its plan.
+    served
+        How many calls have followed it to its end.
     """
 
     def __init__(self, program: Program, result: int, wait: bool = False) -> None:
@@ -134,6 +139,18 @@ class Path(Computation):
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         self.reason = ""  # why there is no product
+        self.served = 0
+
+    def is_of(self, events: Sequence[Event], result: Source) -> bool:
+        """Whether a call with these events, of which one is the result, has gone this way."""
+        mine, same = self.program.events, result == Source(RESULT, self.result)
+        return same and len(mine) == len(events) and all(map(is_same, mine, events))
+
+    def renewed(self, others: Sequence[Program]) -> Path:
+        """Return the same path with other buffers, or those of the others."""
+        out = Path(self.program.renewed(others), self.result, self.wait)
+        out.served = self.served
+        return out
 
     @property
     def product(self) -> Product | None:
@@ -164,12 +181,18 @@ class Path(Computation):
         found = self.plans[begin, pull] = Planning(self.program, reverse, self.result, begin, self.wait)
         return found
 
-    def explain(self) -> str:
+    def explain(self) -> Way:
         """Tell how the program computes."""
-        ops, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
-        count = int(np.sum(rows > NO_OP))
-        told = f"{len(ops)} operations, result {self.result}; {count} compared in compiled code"
-        return "; ".join([told, *dict.fromkeys(filter(None, (x.explain() for x in self.plans.values())))])
+        events, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
+        names = [events[k].op.name for k in self.program.rows.functions]
+        if self._reverse is not None:
+            names += [f"the rule of {name}" for name in self._reverse.by_python]
+        second = f"second derivatives are recorded: {self.reason}" if self.reason else ""
+        if isinstance(self._product, Product):
+            second = f"{len(self._product.program.events)} for second derivatives"
+        compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
+        fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
+        return Way(self.served, len(events), compared, by_python, self.result, second, fused)
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
@@ -273,13 +296,15 @@ class Matcher:
         Tensors without values that stand for leaves of the arguments and for results of events.
     learner
         What sees the operations once the call has left the paths, if it is learned from.
+    why
+        Why the latest call that has left the paths did so.
     """
 
     def __init__(self, count: int) -> None:
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
-        self.left = False
+        self.left, self.why = False, ""
         self.learner: Learner | None = None
         self.mode = Mode(True)
         self.mode.plain, self.mode.matcher = True, self
@@ -331,8 +356,7 @@ class Matcher:
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
-        if self._stale:
-            self._describe()
+        self.describe()
         self._follow(self.paths[0], 0)
         handling = forward.error_mode.get()
         if handling is not self._handling:
@@ -341,8 +365,11 @@ class Matcher:
             self.state[layout.MATCHING_ERRORS] = id(handling)
         compiled_methods.words[layout.MATCHING] = self.at
 
-    def _describe(self) -> None:
-        count = max(len(path.program.events) for path in self.paths)
+    def describe(self) -> None:
+        """Write the words of paths that have changed."""
+        if not self._stale:
+            return
+        count = max((len(path.program.events) for path in self.paths), default=0)
         self.results += [self._stand_in() for _ in range(count - len(self.results))]
         for path in self.paths:
             path.describe(self.arguments, self.results)
@@ -442,7 +469,7 @@ class Matcher:
                 k, op, value, operands, attrs or {}
             )
         if not found or not self.compute_to(k):
-            self.leave()
+            self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             if not self.program.views[k] and self.program.values[k].flags.writeable:
@@ -511,7 +538,7 @@ class Matcher:
         if self._computed < k and not self.left:
             self._run(k)
             if self._warned:
-                self.leave()
+                self.leave(OF_NUMBERS)
         return not self.left
 
     def _run(self, k: int) -> None:
@@ -538,7 +565,7 @@ class Matcher:
         """Fill in and return the value of a Tensor."""
         source = self._sources[id(x)]
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
-            self.leave()
+            self.leave(OF_NUMBERS)
             return object.__getattribute__(x, "_v")
         given = self._given[source.value] if source.kind == ARGUMENT else None
         if isinstance(given, Handle):
@@ -558,12 +585,13 @@ class Matcher:
 
     # ------------------------------------------------------------ leaving
 
-    def leave(self) -> None:
+    def leave(self, why: str) -> None:
         """Record the events so far: the Tensors given out for them get values and histories.
 
         What was cut off by an interrupt goes on at the next call.
         """
         if not self.left:
+            self.why = why
             self._known = self.position
             self.learner = Learner() if self._learns else None
             self.end()
@@ -675,7 +703,8 @@ class Matcher:
         before = forward.error_mode.set(self._raising) if what.calls[pull] else None
         try:
             found = what.compute(self._computed, pull, self._told)
-            self._computed = len(self.program.events)
+            if not found:  # by the rows, which give all values; a plan does not
+                self._computed = len(self.program.events)
         except FloatingPointError:
             found, self._warned = False, True
         finally:
@@ -696,7 +725,7 @@ class Matcher:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
                 others = [other.program for other in self.paths]
-                self.paths.append(Path(path.program.renewed(others), path.result, path.wait))
+                self.paths.append(path.renewed(others))
         return kept
 
     def renew(self) -> None:

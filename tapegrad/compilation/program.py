@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -38,6 +39,7 @@ REDUCING = {
         (np.min, np.minimum),
     )
 }
+OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
 FLOATS = "df"
 
 
@@ -244,7 +246,10 @@ class Program:
         elif function is None:
             self.rows.python(lambda: _by_forward(event, operands, out), operands, [out])
         elif not self.rows.loop(function, operands, out):
-            self.rows.call(function, [*operands, out])
+            if function in OUT_BY_NAME:
+                self.rows.call(functools.partial(function, out=out), operands)
+            else:
+                self.rows.call(function, [*operands, out])
 
 
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:

@@ -11,9 +11,12 @@ from tapegrad.autograd import Function, grad
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Source
 from tapegrad.compilation.program import Program
 from tapegrad.core.base import requires_grad, wrap
-from tapegrad.core.dispatch import apply
+from tapegrad.core.dispatch import apply, record
 from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor, tensor
+
+RESHAPE = REGISTRY["reshape"]
 
 
 def operand_value(source: Source, buffer: Any) -> Any:
@@ -51,6 +54,11 @@ class Run:
         return results[self.result]
 
 
+def _apart(x: Tensor) -> Tensor:
+    """A result of its own: what an argument gets is for itself, also where others are computed from it."""
+    return record(RESHAPE, x._v, (x,), {"shape": x._v.shape})
+
+
 class _Ran(Function):
     """The record. The gradient of a number is known; for any other derivative the operations are applied."""
 
@@ -67,6 +75,7 @@ class _Ran(Function):
             return None, None, *(ct.reshape(()) * wrap(np.asarray(part)[()]) for part in run.parts)
         recording = is_grad_enabled()
         with enable_grad():
+            xs = [_apart(x) if requires_grad(x) else x for x in xs]
             wanted = [x for x in xs if requires_grad(x)]
             y = run.recorded(xs)
             found = iter(grad(y, wanted, ct, create_graph=recording, allow_unused=True))
@@ -87,7 +96,7 @@ class _RanGradient(Function):
     def backward(ctx: Any, *cts: Tensor) -> Any:
         xs, recording = ctx.saved_tensors, is_grad_enabled()
         with enable_grad():
-            xs = [x if requires_grad(x) else x.detach().requires_grad_() for x in xs]
+            xs = [_apart(x) if requires_grad(x) else x.detach().requires_grad_() for x in xs]
             parts = grad(ctx.run.recorded(xs), xs, create_graph=True, allow_unused=True)
             moving = [(g, ct) for g, ct in zip(parts, cts, strict=True) if g is not None and requires_grad(g)]
             if not moving:

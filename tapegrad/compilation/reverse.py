@@ -85,6 +85,8 @@ class Reverse:
     gradients
         A buffer for each argument; None where the result does not depend on it. One without axes stands for
         an array that is the same everywhere.
+    by_python
+        Names of ops whose rules Python runs.
     """
 
     def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
@@ -99,6 +101,7 @@ class Reverse:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
+        self.by_python: list[str] = []
         self.active = activity(program.events)
         for source, root in cotangents:
             self._give(source, root)
@@ -210,6 +213,7 @@ class Reverse:
                 else:
                     target += part
 
+        self.by_python.append(event.op.name)
         self.rows.python(run, [ct, out, *operands], [target for target, _ in targets.values()])
 
     def _target(self, source: Source) -> tuple[np.ndarray, bool]:

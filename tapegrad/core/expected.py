@@ -50,7 +50,7 @@ class Matcher(Protocol):
     def compute(self, x: Handle) -> Any:
         """Return the value of a Tensor of this program."""
 
-    def leave(self) -> None:
+    def leave(self, why: str) -> None:
         """Record what was expected so far, and nothing is expected any more."""
 
 
@@ -61,5 +61,5 @@ def read_slot(x: Handle, name: str) -> Any:
         return object.__getattribute__(x, name)
     if name == "_v":
         return matcher.compute(x)
-    matcher.leave()
+    matcher.leave("the history or the state of a Tensor was looked at")
     return object.__getattribute__(x, name)

@@ -2,6 +2,7 @@
 
 from tapegrad.autograd.profiler import profile
 from tapegrad.autograd.profiler_util import EventList
+from tapegrad.compilation.explanation import Explanation
 from tapegrad.diagnostics.flame import flame_chart
 from tapegrad.diagnostics.functions import show_config
 from tapegrad.diagnostics.graph import Graph
@@ -39,8 +40,16 @@ def _html_of_events(self: EventList | profile) -> str:
     return of_events(self)
 
 
+def _html_of_explanation(self: Explanation) -> str:
+    """HTML for notebooks."""
+    from tapegrad.diagnostics.programs import of_explanation
+
+    return of_explanation(self)
+
+
 def install() -> None:
     """Give what lies on lower floors its display in notebooks."""
+    Explanation._repr_html_ = _html_of_explanation  # type: ignore[attr-defined]
     Tensor._repr_html_ = _html_of_tensor  # type: ignore[attr-defined]
     EventList._repr_html_ = profile._repr_html_ = _html_of_events  # type: ignore[attr-defined]
 

@@ -34,6 +34,7 @@ from tapegrad.tensor import Tensor, tensor
 
 __all__ = [
     "Call",
+    "Programmed",
     "compiled",
     "has_history",
     "named",
@@ -79,8 +80,26 @@ def compiled(f: Function, what: str) -> bool:
     return type(f).__module__.startswith(("numba.", "tapegrad.native.function"))
 
 
+class Programmed:
+    """A function that programs compute, as `tapegrad.compile` makes them, with derivatives of its own.
+
+    Attributes
+    ----------
+    plain
+        What it runs at each call, of which all derivatives can be taken.
+    """
+
+    plain: Function
+
+    def derivative(self, what: str, argnums: int | Sequence[int]) -> Function:
+        """Return what programs compute as ``tapegrad.func.<what>(f, argnums)``."""
+        raise NotImplementedError
+
+
 def on_tensors(f: Function, what: str) -> Function:
     """Return a function that takes Tensors: what Numba compiled does as one of `tapegrad.njit`."""
+    if isinstance(f, Programmed):
+        return f.plain
     found = load("derivative").compiled_function(f, what) if compiled(f, what) else f
     return found
 
@@ -344,6 +363,7 @@ def transformed(
     *more: Any,
     directed: bool = False,
     native: str = "",
+    program: str = "",
 ) -> Function:
     """Return a function of the arguments of `f` that gives ``how(call, *more)`` of a call of it.
 
@@ -355,7 +375,12 @@ def transformed(
         Whether the last argument is a direction.
     native
         What does it in `native.derivative` where `f` is compiled, if anything does.
+    program
+        What does it by programs where `f` has them, if anything does.
     """
+    if program and isinstance(f, Programmed):
+        own = f.derivative(program, argnums)
+        return named(what, f, lambda *args, **kwargs: own(*args, **kwargs))
     native = native if compiled(f, what) else ""
     of, where = on_tensors(f, what), positions(what, argnums, bool(native))
 

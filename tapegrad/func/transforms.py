@@ -82,10 +82,9 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     >>> tg.func.value_and_grad(norm)(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
-    native = "" if has_aux else "value_and_grad"
-    return transformed(
-        "value_and_grad", f, argnums, Call.recorded, _value_and_gradient, has_aux, native=native
-    )
+    quick = "" if has_aux else "value_and_grad"  # what compiled functions have
+    how = Call.recorded, _value_and_gradient, has_aux
+    return transformed("value_and_grad", f, argnums, *how, native=quick, program=quick)
 
 
 @overload
@@ -120,8 +119,8 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
     >>> tg.func.grad(cube)(2.0)
     12.0
     """
-    native = "" if has_aux else "grad"
-    return transformed("grad", f, argnums, Call.recorded, _gradient, has_aux, native=native)
+    quick = "" if has_aux else "grad"
+    return transformed("grad", f, argnums, Call.recorded, _gradient, has_aux, native=quick, program=quick)
 
 
 def _value_and_gradient(call: Call, has_aux: bool) -> Any:
@@ -310,7 +309,7 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.hvp(tg.njit(f))(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
     array([6., 2.])
     """
-    return transformed("hvp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp")
+    return transformed("hvp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="hvp")
 
 
 @overload
@@ -336,7 +335,7 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.vhp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     array([  6., 120.])
     """
-    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp")
+    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="hvp")
 
 
 def _hvp(call: Call) -> Any:

@@ -23,7 +23,7 @@ from tapegrad.core.base import (
 from tapegrad.creation import array
 from tapegrad.errors import BorderError, GradientError, UnsupportedOpError
 from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
-from tapegrad.func.calls import Call, compiled, on_tensors, tensors_of
+from tapegrad.func.calls import Call, Programmed, compiled, on_tensors, tensors_of
 from tapegrad.func.matrices import rows_of
 from tapegrad.func.sparse import SparseJacobian
 from tapegrad.tensor import Tensor
@@ -171,6 +171,22 @@ class _Compiled:
         return hessian(self._f)(self._x, *self._args)
 
 
+class _Programmed:
+    """A point of a function that programs compute."""
+
+    def __init__(
+        self, what: str, f: Programmed, x: Operand, args: tuple[Operand, ...], kwargs: dict[str, Any]
+    ) -> None:
+        with differentiating(what):
+            self.value, self._gradient = f.derivative("value_and_grad", 0)(x, *args, **kwargs)
+        if any(map(needs_derivative, (self.value, self._gradient))):
+            raise _outside(what)
+
+    def gradient(self) -> np.ndarray:
+        """The gradient."""
+        return np.array(self._gradient)
+
+
 class _Jacobian:
     """A point with a value, and what gives the Jacobian there."""
 
@@ -189,12 +205,17 @@ class Function:
         The user's.
     second
         Whether derivatives of the gradient will be asked for.
+    number
+        Whether its result is one number.
     """
 
-    def __init__(self, what: str, f: Callable[..., Operand], second: bool = False) -> None:
+    def __init__(
+        self, what: str, f: Callable[..., Operand], second: bool = False, number: bool = True
+    ) -> None:
         self._what, self._second = what, second
         self._native = compiled(f, what)
         self._f = on_tensors(f, what)
+        self._programmed = f if isinstance(f, Programmed) and number and not second else None
         self._points: list[tuple[Any, Any]] = []
 
     def value(self, x: Operand, *args: float, **kwargs: Any) -> float:
@@ -234,6 +255,8 @@ class Function:
     def _called(self, x: Operand, args: tuple[float, ...], kwargs: dict[str, Any]) -> Any:
         if self._native:
             return _Compiled(self._f, x, tuple(map(value_of, args)))
+        if self._programmed is not None:
+            return _Programmed(self._what, self._programmed, x, args, kwargs)
         return _Recorded(self._what, self._f, x, args, kwargs, 1 + self._second)
 
 

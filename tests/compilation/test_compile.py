@@ -1,9 +1,11 @@
 """What `tapegrad.compile` gives, beside ordinary recording; what it keeps, and lets go of."""
 
+import contextlib
 import copy
 import gc
 import pickle
 import threading
+import warnings
 import weakref
 from dataclasses import dataclass
 
@@ -18,6 +20,7 @@ from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
+from tapegrad.scipy import optimize
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
 
@@ -274,6 +277,28 @@ def test_products_with_the_hessian_have_the_numbers_of_their_calls():
         np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
+def test_a_refused_direction_ends_the_call_as_an_error_does():
+    """What the function kept has its values, and compiled code expects nothing more."""
+    kept = []
+
+    def f(x):
+        kept.append(np.sin(x))
+        return np.sum(kept[-1] * x)
+
+    compiled = tg.compile(f)
+    for k in range(6):
+        x = np.array([0.3, 0.7]) + k
+        with pytest.raises(ValueError) if k % 2 else contextlib.nullcontext():
+            compiled.hvp(x, np.ones(3 if k % 2 else 2))
+    for k, y in enumerate(kept):
+        np.testing.assert_array_equal(y.detach().numpy(), np.sin(np.array([0.3, 0.7]) + k))
+    del compiled
+    gc.collect()
+    taken = [np.full(n, -1) for n in range(200)]  # the memory of what was expected
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    assert tg.grad(np.sum(np.sin(x) * x), x)[0].shape == (2,) and len(taken) == 200
+
+
 def test_where_a_norm_has_its_kink_the_product_is_recorded():
     f = lambda x: np.linalg.norm(x) ** 2 + np.sum(x)
     x, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
@@ -305,6 +330,76 @@ def test_tangents():
         found = compiled.jvp(np.array([0.3, 0.7]), 2.0 + k, np.array([1.0, 2.0]))
         wanted = tg.func.jvp(f)(np.array([0.3, 0.7]), 2.0 + k, np.array([1.0, 2.0]))
         np.testing.assert_array_equal(found, wanted)
+
+
+# ------------------------------------------------------------ where functions are taken
+
+
+def test_derivatives_of_compiled_functions_are_those_of_their_programs():
+    f = lambda x, a=1.0: np.sum(np.sin(x) * x) * a
+    runs = []
+    compiled = tg.compile(lambda x, a=1.0: runs.append(1) or f(x, a))
+    x, v = np.array([0.5, 1.0]), np.array([1.0, 2.0])
+    for what, directed in (("value_and_grad", ()), ("grad", ()), ("hvp", (v,)), ("vhp", (v,))):
+        transform, recorded = getattr(tg.func, what)(compiled), getattr(tg.func, what)(f)
+        assert transform.__name__ == f"{what}(<lambda>)"
+        for k in range(4):
+            found, wanted = transform(x + k, *directed), recorded(x + k, *directed)
+            for a, b in zip(flat(found), flat(wanted), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert len(runs) == 16
+    assert "16 calls" in compiled.explain() or not abi.native()
+    both = tg.func.grad(compiled, (0, 1))
+    for k in range(4):
+        for a, b in zip(both(x, 2.0 + k), tg.func.grad(f, (0, 1))(x, 2.0 + k), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert tg.func.grad(compiled, (0, 1)).__name__ == both.__name__
+    with pytest.raises(ValueError, match="grad: argnums"):
+        tg.func.grad(compiled, -1)
+
+
+def flat(x):
+    return [part for y in x for part in flat(y)] if isinstance(x, tuple) else [x]
+
+
+def test_other_derivatives_of_compiled_functions_are_those_of_the_function():
+    f = lambda x: np.sin(x) * x[0]
+    compiled, x = tg.compile(f), np.array([0.5, 1.0])
+    for _ in range(3):
+        compiled(x)
+    for what in ("jacobian", "jacfwd", "jacrev"):
+        np.testing.assert_array_equal(getattr(tg.func, what)(compiled)(x), getattr(tg.func, what)(f)(x))
+    np.testing.assert_array_equal(tg.func.jvp(compiled)(x, x), tg.func.jvp(f)(x, x))
+    np.testing.assert_array_equal(tg.func.vjp(compiled)(x)[1](x), tg.func.vjp(f)(x)[1](x))
+    np.testing.assert_array_equal(tg.func.linearize(compiled)(x)[1](x), tg.func.linearize(f)(x)[1](x))
+    g = tg.compile(lambda x: np.sum(f(x)))
+    np.testing.assert_array_equal(tg.func.hessian(g)(x), tg.func.hessian(g.plain)(x))
+    aux = tg.func.grad(tg.compile(lambda x: (np.sum(x * x), x[0])), has_aux=True)(x)
+    np.testing.assert_array_equal(aux[0], 2 * x)
+
+
+def test_solvers_take_compiled_functions():
+    runs = []
+
+    def rosenbrock(x, a=1.0):
+        runs.append(1)
+        return np.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (a - x[:-1]) ** 2)
+
+    x, compiled = np.linspace(0.1, 0.9, 5), tg.compile(rosenbrock)
+    for method in ("BFGS", "L-BFGS-B", "Newton-CG", "trust-exact", "Nelder-Mead"):
+        counts, results = [], []
+        for f in (compiled, rosenbrock):
+            runs.clear()
+            results.append(optimize.minimize(f, x, args=(1.0,), method=method).x)
+            counts.append(len(runs))
+        np.testing.assert_allclose(*results, rtol=1e-6)
+        assert abs(counts[0] - counts[1]) <= 0.02 * counts[1]
+    for x0 in (1.5, np.array([1.5, 2.5])):
+        cube = tg.compile(lambda x: x**3 - 2.0)
+        np.testing.assert_allclose(optimize.newton(cube, x0), 2.0 ** (1 / 3))
+    w = tg.tensor(1.0, requires_grad=True)
+    with pytest.raises(GradientError, match="none of its arguments"):
+        optimize.minimize(tg.compile(lambda x: np.sum(x * x) * w), x)
 
 
 # ------------------------------------------------------------ arguments that stay as they are
@@ -347,7 +442,7 @@ def test_eight_ways_are_learned_and_no_more():
             x = np.array([0.5, 0.25])
             g = compiled.grad(x, k)
             assert abs(g[0] - (0.0 if k == 0 else k * np.cos(0.5))) < 1e-14
-    assert compiled.explain().count("way") == 8 * abi.native()
+    assert [len(kind.ways) for kind in compiled.explain().kinds] == [8] * abi.native()
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_EVENTS", 4), ("MOST_BYTES", 3 * 24 + 8)])
@@ -430,6 +525,16 @@ def test_an_error_leaves_nothing_behind():
         assert tg.is_grad_enabled()
 
 
+def test_nobody_is_warned_of_what_programs_do():
+    for f in (np.maximum, np.minimum, np.fmax, np.hypot, np.logaddexp, np.arctan2, np.multiply):
+        compiled = tg.compile(lambda x, f=f: np.sum(f(x[::-1], x) + f(x[::2].sum(), x[::-1])))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for k in range(4):
+                compiled.value_and_grad(np.arange(4.0) + k)
+        assert follows(compiled)
+
+
 def test_errors_of_numbers_that_are_raised_are_raised_where_they_are():
     def f(x):
         try:
@@ -484,6 +589,28 @@ def test_derivatives_of_tensors_have_histories():
             results.append(found)
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+
+
+PAIRS = [lambda t: (t, t), lambda t: (t, t * 2.0), lambda t: (t * 2.0, t), lambda t: (t[0:2], t)]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_arguments_that_depend_on_each_other(pair):
+    """Each is differentiated by for itself, to any order."""
+    f = lambda x, y: np.sum(np.sin(x) * y[0:2]) * np.sum(y)
+    compiled, recorded = tg.compile(f, (0, 1)), tg.func.value_and_grad(f, (0, 1))
+    for k in range(5):
+        results = []
+        for value_and_grad, call in ((compiled.value_and_grad, compiled), (recorded, f)):
+            t = tg.tensor([0.5, 1.0 + k], requires_grad=True)
+            value, (a, b) = value_and_grad(*pair(t))
+            (of_parts,) = tg.grad(np.sum(a * a) * np.sum(b) + value, t)
+            (first,) = tg.grad(call(*pair(t)), t, create_graph=True)
+            (second,) = tg.grad(np.sum(first * first), t, create_graph=True)
+            (third,) = tg.grad(np.sum(second), t)
+            results.append([value, a, b, of_parts, first, second, third])
+        for found, wanted in zip(*results, strict=True):
+            np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-12)
 
 
 def test_a_call_that_leaves_its_way_keeps_the_history_of_its_arguments():
@@ -551,7 +678,7 @@ def test_without_grad_and_in_other_modes():
 
 
 def test_nothing_grows():
-    compiled = tg.compile(lambda x, k: np.sum(np.sin(x) * float(k)) if k % 3 else np.sum(x * x))
+    compiled = tg.compile(lambda x, k: np.sum(np.sin(x) * float(k)) if k % 3 else np.sum(x * x), wait=True)
     x = np.ones(100)
     for k in range(50):
         compiled.value_and_grad(x, k)

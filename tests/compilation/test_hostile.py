@@ -4,10 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 
 import tapegrad as tg
 
-from . import hostile_numpy, hostile_python, hostile_tensors  # noqa: F401
+from . import hostile_numpy, hostile_python, hostile_tensors, random_programs  # noqa: F401
 from .hostile import FUNCTIONS
 
 CALLS = 20
@@ -25,6 +27,8 @@ def plain(x):
         return x.requires_grad, x.detach().numpy().tobytes()
     if isinstance(x, np.ndarray):
         return x.tobytes()
+    if isinstance(x, np.random.Generator):
+        return str(x.bit_generator.state)
     if isinstance(x, dict):
         return {key: plain(value) for key, value in x.items()}
     if hasattr(x, "__dict__"):
@@ -71,9 +75,8 @@ def same(a, b):
     return bits and np.allclose(gradient, expected, rtol=0, atol=1e-13 * scale, equal_nan=True)
 
 
-def compare(name, compiled_call, recorded_call):
+def compare(make, compiled_call, recorded_call):
     """Calls of a function by a program and as it is recorded, side by side."""
-    make = FUNCTIONS[name]
     (f, effects), (g, others) = make(), make()
     (f, runs), (g, counted) = counting(f), counting(g)
     compiled = tg.compile(f, wait=True)
@@ -87,7 +90,7 @@ def compare(name, compiled_call, recorded_call):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_it_does_what_the_function_does(name):
     compare(
-        name,
+        FUNCTIONS[name],
         lambda compiled, x, k: compiled.value_and_grad(x, k),
         lambda f, x, k: tg.func.value_and_grad(f)(x, k),
     )
@@ -104,7 +107,7 @@ def test_of_a_tensor_it_is_one_record(name):
         return y, tg.grad(y, t)[0]
 
     # the first call of a compiled function is recorded
-    compare(name, lambda compiled, x, k: pulled(compiled, x, k), lambda f, x, k: pulled(tg.compile(f), x, k))
+    compare(FUNCTIONS[name], pulled, lambda f, x, k: pulled(tg.compile(f), x, k))
 
 
 @pytest.mark.full
@@ -113,10 +116,37 @@ def test_of_second_order(name):
     """Hessians times directions."""
     v = np.array([1.0, -2.0, 0.5, 3.0])
     compare(
-        name,
+        FUNCTIONS[name],
         lambda compiled, x, k: (0.0, compiled.hvp(x, k, v)),
         lambda f, x, k: (0.0, tg.func.hvp(f)(x, k, v)),
     )
+
+
+SETTINGS = settings(deadline=None, suppress_health_check=[*HealthCheck], database=None)
+TEXTS = st.randoms(use_true_random=False).map(random_programs.text_of)
+
+
+def check_text(text):
+    compare(
+        random_programs.maker(text),
+        lambda compiled, x, k: compiled.value_and_grad(x, k),
+        lambda f, x, k: tg.func.value_and_grad(f)(x, k),
+    )
+
+
+@seed(19)
+@settings(SETTINGS, max_examples=25)
+@given(TEXTS)
+def test_random_functions(text):
+    check_text(text)
+
+
+@pytest.mark.slow
+@seed(20)
+@settings(SETTINGS, max_examples=300)
+@given(TEXTS)
+def test_many_random_functions(text):
+    check_text(text)
 
 
 def test_there_are_many():

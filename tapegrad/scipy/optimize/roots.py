@@ -278,7 +278,7 @@ def _newton(bound: Bound) -> Any:
     given, name = bound.arguments, named("newton")
     if given.get("fprime") is not None or given.get("x1") is not None or np.iscomplexobj(given["x0"]):
         return called("newton", bound, func=Values(name, given["func"]))
-    f = Function(name, given["func"])
+    f = Function(name, given["func"], number=np.ndim(given["x0"]) == 0)
     return called("newton", bound, func=f.value, fprime=f.gradient)
 
 
