@@ -168,6 +168,7 @@ with tg.no_grad: x * 2 | TypeError | found the class; write with no_grad():
 with tg.enable_grad: x * 2 | TypeError | write with enable_grad():
 with tg.inference_mode: x * 2 | TypeError | write with inference_mode():
 with tg.autograd.profiler.profile: x * 2 | TypeError | write with profile():
+with tg.set_grad_enabled: x * 2 | TypeError | write with set_grad_enabled(mode):
 tg.set_grad_enabled("no") | TypeError | True or False; 'no'
 tg.inference_mode(3) | TypeError | True or False; 3
 ts.optimize.minimize(f(x), a) | TypeError | found Tensor; scipy.optimize.minimize(f, ...)

@@ -43,7 +43,11 @@ class _Blocks(type):
     if not TYPE_CHECKING:  # a type checker says itself that the class is no context manager
 
         def __enter__(cls) -> NoReturn:
-            raise TypeError(f"with {cls.__name__}: found the class itself; write with {cls.__name__}():")
+            taken = cls.__signature__.parameters.values()
+            wanted = ", ".join(p.name for p in taken if p.default is p.empty)
+            raise TypeError(
+                f"with {cls.__name__}: found the class itself; write with {cls.__name__}({wanted}):"
+            )
 
         def __exit__(cls, *exception: object) -> None: ...
 

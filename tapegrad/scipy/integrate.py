@@ -503,6 +503,8 @@ def quad(
 
     Raises
     ------
+    ShapeError
+        The function returns several numbers.
     UnsupportedOpError
         A derivative is asked for, and panels do not come to SciPy's value: the function is too singular.
 

@@ -81,14 +81,18 @@ def main():
         empty = [
             batch.value_and_grad(nothing, executor=pool, chunk_size=options.chunk_size) for pool in executors
         ]
+        whole = [  # one chunk for each worker: what its processors give, nothing sent and summed in between
+            batch.value_and_grad(simulate, executor=pool, chunk_size=-(-len(members) // workers))
+            for workers, pool in enumerate(executors, 1)
+        ]
         found = [
             total(P, members)
             for total in (*sums, batch.value_and_grad(simulate, chunk_size=options.chunk_size))
         ]
         assert all(f[0] == found[0][0] and np.array_equal(f[1], found[0][1]) for f in found), "other bits"
-        times = [[], []]
+        times = [[], [], [], []]
         for _ in range(options.rounds):
-            for k, total in enumerate(sums):
+            for k, total in enumerate((*sums, *whole)):
                 times[k].append(timed(total, P, members)[0])
         before = time.process_time()
         sums[1](P, members)
@@ -98,14 +102,15 @@ def main():
     before = time.process_time()
     alone = min(timed(lambda: [derivative(P, k) for k in members])[0] for _ in range(3))
     work = (time.process_time() - before) / 3
-    one, two = (min(t) for t in times)
-    ratios = sorted(a / b for a, b in zip(*times, strict=True))
+    one, two, one_chunk, two_chunks = (min(t) for t in times)
+    ratios = sorted(a / b for a, b in zip(*times[:2], strict=True))
     chunks = len(batch._chunks("map", members, options.chunk_size))
     down = len(pickle.dumps((batch._Sent(simulate), P, 0, *members[: -(-len(members) // chunks)])))
     up = len(pickle.dumps(found[0]))
     each = alone / len(members) * 1e3
     print(f"{len(members)} members, {each:.2f} ms each here; the same bits here, on one worker and on two")
     print(f"one worker {one:.3f} s, two {two:.3f} s: {one / two:.2f} times")
+    print(f"a chunk for each worker: {one_chunk / two_chunks:.2f} times, what the processors give")
     print(f"rounds: {ratios[0]:.2f} to {ratios[-1]:.2f} times, load {os.getloadavg()[0]:.1f}")
     print(f"CPU: {work:.3f} s for the members, {ours:.3f} s here to send and sum; two processors can be")
     print(
