@@ -146,8 +146,8 @@ def jacobian(
     Parameters
     ----------
     f, argnums, has_aux, chunk_size, progress
-        As for `jacrev`. A compiled function is recorded once, and swept for four results at a time; it
-        returns a number or an array, and is differentiated by its first argument.
+        As for `jacrev`. A compiled function is recorded once, and swept for four elements of its results at a
+        time; it is differentiated by its first argument.
 
     Returns
     -------

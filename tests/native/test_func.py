@@ -10,6 +10,7 @@ from scipy.optimize import rosen_hess, rosen_hess_prod
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native import jacobian
 
 
 @tg.njit
@@ -235,8 +236,25 @@ def test_jacobian_of_what_is_not_reached():
 
     found = tg.func.jacobian(edge)(np.array([0.0, 1.0]))
     np.testing.assert_array_equal(found, [[0.0, 1.0], [np.inf, 1.0], [0.0, 0.0]])
-    with pytest.raises(TypeError, match="tuple"):
-        tg.func.jacobian(tg.njit(lambda x: (x, x)))(1.0)
+
+
+def nested(x, a):
+    y = np.sin(x) * a
+    return y, (np.sum(x * x) * a, y), 3.0, np.outer(x, y), np.ones(2)
+
+
+def test_jacobian_of_several_results(monkeypatch):
+    """One recording and one sweep for four elements, whichever result they are of; built as the result is."""
+    calls, x = [], np.linspace(0.2, 1.0, 3)
+    monkeypatch.setattr(
+        "tapegrad.native.jacobian._rows", lambda *args, of=jacobian._rows: calls.append(1) or of(*args)
+    )
+    found, plain = (tg.func.jacobian(f)(x, 2.0) for f in (tg.njit(nested), nested))
+    assert len(calls) == 1 and type(found) is tuple and type(found[1]) is tuple
+    for a, b in zip([*found[:1], *found[1], *found[2:]], [*plain[:1], *plain[1], *plain[2:]], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+        assert a.shape == b.shape
+    assert tg.func.jacobian(tg.njit(lambda x: (x, 2.0 * x)))(1.0) == (1.0, 2.0)
 
 
 @pytest.mark.slow
