@@ -16,7 +16,7 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.native import forms
+from tapegrad.native import argument_arrays, forms
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -30,6 +30,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.buffers import empty_array
+from tapegrad.native.record import NOTHING
 from tapegrad.native.scalar import Active, struct
 
 REAL = (types.Float, types.Integer)
@@ -138,10 +139,11 @@ def _see_that_it_fits(
 
 
 @functools.cache
-def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
+def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozenset()) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
-    `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane.
+    `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane. Those that
+    expressions alone `read` stay arrays of floats.
     """
 
     @intrinsic
@@ -150,7 +152,10 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             array = isinstance(kinds[k], types.Array)
-            kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
+            if spec == () and k in read and argument_arrays.fits(args[k]):
+                kinds[k] = argument_arrays.ArgumentArray(args[k].ndim)
+            else:
+                kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
         out = types.Tuple(kinds)
 
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
@@ -169,7 +174,10 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
                 of = tangents[moving.index(k)]
                 rows = cgutils.unpack_tuple(builder, lanes[moving.index(k)]) if len(of) else []
                 sources, given = [kind, *of], [value, *rows]
-                if isinstance(kind, types.Array):
+                if isinstance(kinds[k], argument_arrays.ArgumentArray):
+                    words = value, numbers[k], values[2]
+                    done.append(argument_arrays.argument(context, builder, kinds[k], *words))
+                elif isinstance(kind, types.Array):
                     done.append(_array(context, builder, kinds[k], sources, given, numbers[k], values[2]))
                 else:
                     done.append(_number(context, builder, active, sources, given, numbers[k], values[2]))
@@ -216,10 +224,26 @@ def _array(
     return out._getvalue()
 
 
+@intrinsic
+def expanded(typingctx: TypingContext, x: Type) -> Emission:
+    """Return an array that is an argument as an array of active numbers."""
+    kind = types.Array(x.dtype, x.ndim, "C")
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        floats, first, tape = argument_arrays.parts_of(context, builder, x, args[0])
+        return _array(context, builder, kind, [x.floats], [floats], first, tape)
+
+    return kind(x), code
+
+
 @functools.cache
 def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
-    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
+    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move.
+
+    Where they have one component alone they are taken, so that nothing came to them after.
+    """
     count = components(spec)
+    read = _take if count == 1 else _read
 
     @intrinsic
     def leave(typingctx: TypingContext, args: TupleType, cotangents: Type) -> Emission:
@@ -245,10 +269,10 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intr
                         array = arrayobj.make_array(args[k])(context, builder, parts[k])
                         shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
                         made = arrayobj._empty_nd_impl(context, builder, kind, shape)
-                        _copy(builder, source, count, made.data, made.nitems)
+                        _copy(builder, source, count, made.data, made.nitems, read)
                         found.append(made._getvalue())
                     else:
-                        found.append(_read(builder, source))
+                        found.append(read(builder, source))
                     number = builder.add(number, _count(context, builder, args[k], parts[k]))
                 rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
             return context.make_tuple(builder, out, rows)
@@ -258,16 +282,30 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intr
     return leave
 
 
-def _copy(builder: Builder, source: Value, step: int, target: Value, n: Value) -> None:
+def _copy(
+    builder: Builder,
+    source: Value,
+    step: int,
+    target: Value,
+    n: Value,
+    read: Callable[[Builder, Value], Value],
+) -> None:
     """Emit the copying of n numbers, each so many after the one before, to memory in a row."""
     with cgutils.for_range(builder, n) as loop:
         at = builder.gep(source, [builder.mul(loop.index, ir.Constant(I64, step))])
-        builder.store(_read(builder, at), builder.gep(target, [loop.index]), align=8)
+        builder.store(read(builder, at), builder.gep(target, [loop.index]), align=8)
 
 
 def _read(builder: Builder, place: Value) -> Value:
     """Emit the reading of a cotangent; where nothing came to it, it is 0."""
     return builder.fadd(builder.load(place, align=8), ir.Constant(F64, 0.0))
+
+
+def _take(builder: Builder, place: Value) -> Value:
+    """Emit the reading of a cotangent, to which nothing came then."""
+    found = _read(builder, place)
+    builder.store(NOTHING, place, align=8)
+    return found
 
 
 def mapped(
@@ -298,7 +336,7 @@ def put_row(typingctx: TypingContext, matrix: Type, k: Type, row: Type) -> Emiss
         out = arrayobj.make_array(matrix)(context, builder, args[0])
         source = arrayobj.make_array(row)(context, builder, args[2])
         start = builder.gep(out.data, [builder.mul(args[1], source.nitems)])
-        _copy(builder, source.data, 1, start, source.nitems)
+        _copy(builder, source.data, 1, start, source.nitems, _read)
         return context.get_dummy_value()
 
     return types.void(matrix, k, row), code
