@@ -5,10 +5,8 @@ Emitted as LLVM's code: as functions that Numba compiles for each type they took
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -16,8 +14,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.native import argument_arrays, forms
-from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native import forms
+from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
     Context,
@@ -29,9 +27,10 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.buffers import empty_array
+from tapegrad.native.argument_arrays import ArgumentArray, argument, fits
+from tapegrad.native.copied_arguments import active_array, active_number, elements
 from tapegrad.native.record import NOTHING
-from tapegrad.native.scalar import Active, struct
+from tapegrad.native.scalar import Active
 
 REAL = (types.Float, types.Integer)
 PASSIVE = (*REAL, types.Boolean)
@@ -48,31 +47,6 @@ def _fits(kind: Type, tangent: Type, flat: bool) -> bool:
         found = isinstance(tangent, types.Array) and isinstance(tangent.dtype, PASSIVE)
         return found and tangent.ndim == (1 if flat else kind.ndim)
     return isinstance(tangent, PASSIVE)
-
-
-@contextlib.contextmanager
-def _elements(
-    context: Context, builder: Builder, kinds: Sequence[types.Array], arrays: Sequence[Any]
-) -> Iterator[tuple[Value, list[Value]]]:
-    """Emit a loop over the elements of arrays: how many were before, and pointers to those of each.
-
-    They are alike in shape to the first, or flat.
-    """
-    first, kind = arrays[0], kinds[0]
-    if all(one.layout == "C" for one in kinds):
-        with cgutils.for_range(builder, first.nitems) as loop:
-            yield loop.index, [builder.gep(array.data, [loop.index]) for array in arrays]
-        return
-    shape = cgutils.unpack_tuple(builder, first.shape, kind.ndim)
-    with cgutils.loop_nest(builder, shape, I64) as indices:
-        place = ir.Constant(I64, 0)
-        for n, i in zip(shape, indices, strict=True):
-            place = builder.add(builder.mul(place, n), i)
-        pointers = []
-        for one, array in zip(kinds, arrays, strict=True):
-            at = indices if one.ndim == kind.ndim else (place,)
-            pointers.append(cgutils.get_item_pointer(context, builder, one, array, at))
-        yield place, pointers
 
 
 def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
@@ -152,8 +126,8 @@ def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozens
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             array = isinstance(kinds[k], types.Array)
-            if spec == () and k in read and argument_arrays.fits(args[k]):
-                kinds[k] = argument_arrays.ArgumentArray(args[k].ndim)
+            if spec == () and k in read and fits(args[k]):
+                kinds[k] = ArgumentArray(args[k].ndim)
             else:
                 kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
         out = types.Tuple(kinds)
@@ -174,66 +148,22 @@ def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozens
                 of = tangents[moving.index(k)]
                 rows = cgutils.unpack_tuple(builder, lanes[moving.index(k)]) if len(of) else []
                 sources, given = [kind, *of], [value, *rows]
-                if isinstance(kinds[k], argument_arrays.ArgumentArray):
+                if isinstance(kinds[k], ArgumentArray):
                     words = value, numbers[k], values[2]
-                    done.append(argument_arrays.argument(context, builder, kinds[k], *words))
+                    done.append(argument(context, builder, kinds[k], *words))
                 elif isinstance(kind, types.Array):
-                    done.append(_array(context, builder, kinds[k], sources, given, numbers[k], values[2]))
+                    done.append(
+                        active_array(context, builder, kinds[k], sources, given, numbers[k], values[2])
+                    )
                 else:
-                    done.append(_number(context, builder, active, sources, given, numbers[k], values[2]))
+                    done.append(
+                        active_number(context, builder, active, sources, given, numbers[k], values[2])
+                    )
             return context.make_tuple(builder, out, done)
 
         return out(args, tangents, types.int64), code
 
     return enter
-
-
-def _number(
-    context: Context,
-    builder: Builder,
-    active: Active,
-    kinds: Sequence[Type],
-    values: Sequence[Value],
-    statement: Value,
-    tape: Value,
-) -> Value:
-    """Emit an active number of its value and tangents; those left out are 0."""
-    parts = [context.cast(builder, v, k, types.float64) for k, v in zip(kinds, values, strict=True)]
-    parts += [ir.Constant(F64, 0.0)] * (components(active.spec) - len(parts))
-    return struct(Emitter(context, builder), active, [*parts, statement, tape])
-
-
-def _array(
-    context: Context,
-    builder: Builder,
-    kind: types.Array,
-    kinds: Sequence[types.Array],
-    values: Sequence[Value],
-    first: Value,
-    tape: Value,
-) -> Value:
-    """Emit a new array of active numbers, in the order of C."""
-    sources = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
-    shape = cgutils.unpack_tuple(builder, sources[0].shape, kind.ndim)
-    out = empty_array(context, builder, kind, shape)
-    with _elements(context, builder, kinds, sources) as (place, pointers):
-        loaded = [arrayobj.load_item(context, builder, k, p) for k, p in zip(kinds, pointers, strict=True)]
-        dtypes = [k.dtype for k in kinds]
-        number = _number(context, builder, kind.dtype, dtypes, loaded, builder.add(first, place), tape)
-        arrayobj.store_item(context, builder, kind, number, builder.gep(out.data, [place]))
-    return out._getvalue()
-
-
-@intrinsic
-def expanded(typingctx: TypingContext, x: Type) -> Emission:
-    """Return an array that is an argument as an array of active numbers."""
-    kind = types.Array(x.dtype, x.ndim, "C")
-
-    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        floats, first, tape = argument_arrays.parts_of(context, builder, x, args[0])
-        return _array(context, builder, kind, [x.floats], [floats], first, tape)
-
-    return kind(x), code
 
 
 @functools.cache
@@ -322,7 +252,7 @@ def mapped(
     )
     shape = cgutils.unpack_tuple(builder, source.shape, kind.ndim)
     out = arrayobj._empty_nd_impl(context, builder, out_kind, shape)
-    with _elements(context, builder, [kind], [source]) as (place, pointers):
+    with elements(context, builder, [kind], [source]) as (place, pointers):
         found = take(kind.dtype, arrayobj.load_item(context, builder, kind, pointers[0]))
         builder.store(found, builder.gep(out.data, [place]))
     return out._getvalue()

@@ -9,8 +9,8 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 
 from tapegrad.native.annotations import Code, CompilerState, Statement, Variable
 from tapegrad.native.argument_arrays import ArgumentArray, floats_of
-from tapegrad.native.arguments import expanded
 from tapegrad.native.arrays import is_recorded_array
+from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.expressions import names_in, recordable
 
 

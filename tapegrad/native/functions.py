@@ -20,7 +20,6 @@ from numba.extending import intrinsic, overload
 from tapegrad.native.algebra import CLIP, WHERE
 from tapegrad.native.annotations import Code, Emission, Key, Namespace, Type, TypingContext
 from tapegrad.native.argument_arrays import ArgumentArray
-from tapegrad.native.arguments import expanded
 from tapegrad.native.arrays import (
     as_array,
     carries,
@@ -31,6 +30,7 @@ from tapegrad.native.arrays import (
 )
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, im, pair, re, squared
+from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.expressions import dense, summed, summed_along
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
