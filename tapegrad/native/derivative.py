@@ -217,9 +217,11 @@ def recorded(
     return piece(run)
 
 
-def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False) -> Compiled:
+def forward(
+    twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False, flat: bool = False
+) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
-    module, size = runtime.tapes(), sizing(moving)
+    module, size = runtime.tapes(), sizing(moving, flat)
     acquire, release = module.acquire, module.release
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec, any_shape)
 
