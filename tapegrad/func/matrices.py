@@ -112,7 +112,9 @@ def jacfwd(
     ----------
     f, argnums, has_aux, chunk_size, progress
         As for `jacrev`. In forward mode, where `jvp` takes that, the function is called for each chunk; where
-        arguments have more than 32 elements and no chunk_size is given, once before to see what it takes.
+        arguments have more than 32 elements and no chunk_size is given, once before to see what it takes. A
+        compiled function, differentiated by its first argument, takes four directions at a time; nothing is
+        recorded, and compiled code can call the derivative.
 
     Returns
     -------
@@ -131,7 +133,10 @@ def jacfwd(
     array([[4., 0.],
            [3., 2.]])
     """
-    return _matrix("jacfwd", f, argnums, has_aux, chunk_size, progress, _by_columns)
+    derivative = _matrix("jacfwd", f, argnums, has_aux, chunk_size, progress, _by_columns)
+    if compiled(f, "jacfwd") and argnums == 0 and not has_aux:
+        return load("columns").jacfwd(f).beside(derivative)
+    return derivative
 
 
 def jacobian(
@@ -146,8 +151,8 @@ def jacobian(
     Parameters
     ----------
     f, argnums, has_aux, chunk_size, progress
-        As for `jacrev`. A compiled function is recorded once, and swept for four results at a time; it
-        returns a number or an array, and is differentiated by its first argument.
+        As for `jacrev`. A compiled function is recorded once, and swept for four elements of its results at a
+        time; it is differentiated by its first argument.
 
     Returns
     -------

@@ -5,10 +5,8 @@ Emitted as LLVM's code: as functions that Numba compiles for each type they took
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -17,7 +15,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from tapegrad.native import forms
-from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
+from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
     Context,
@@ -29,8 +27,10 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.buffers import empty_array
-from tapegrad.native.scalar import Active, struct
+from tapegrad.native.argument_arrays import ArgumentArray, argument, fits
+from tapegrad.native.copied_arguments import active_array, active_number, elements
+from tapegrad.native.record import NOTHING
+from tapegrad.native.scalar import Active
 
 REAL = (types.Float, types.Integer)
 PASSIVE = (*REAL, types.Boolean)
@@ -47,31 +47,6 @@ def _fits(kind: Type, tangent: Type, flat: bool) -> bool:
         found = isinstance(tangent, types.Array) and isinstance(tangent.dtype, PASSIVE)
         return found and tangent.ndim == (1 if flat else kind.ndim)
     return isinstance(tangent, PASSIVE)
-
-
-@contextlib.contextmanager
-def _elements(
-    context: Context, builder: Builder, kinds: Sequence[types.Array], arrays: Sequence[Any]
-) -> Iterator[tuple[Value, list[Value]]]:
-    """Emit a loop over the elements of arrays: how many were before, and pointers to those of each.
-
-    They are alike in shape to the first, or flat.
-    """
-    first, kind = arrays[0], kinds[0]
-    if all(one.layout == "C" for one in kinds):
-        with cgutils.for_range(builder, first.nitems) as loop:
-            yield loop.index, [builder.gep(array.data, [loop.index]) for array in arrays]
-        return
-    shape = cgutils.unpack_tuple(builder, first.shape, kind.ndim)
-    with cgutils.loop_nest(builder, shape, I64) as indices:
-        place = ir.Constant(I64, 0)
-        for n, i in zip(shape, indices, strict=True):
-            place = builder.add(builder.mul(place, n), i)
-        pointers = []
-        for one, array in zip(kinds, arrays, strict=True):
-            at = indices if one.ndim == kind.ndim else (place,)
-            pointers.append(cgutils.get_item_pointer(context, builder, one, array, at))
-        yield place, pointers
 
 
 def _count(context: Context, builder: Builder, kind: Type, value: Value) -> Value:
@@ -138,10 +113,11 @@ def _see_that_it_fits(
 
 
 @functools.cache
-def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
+def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozenset()) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
-    `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane.
+    `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane. Those that
+    expressions alone `read` stay arrays of floats.
     """
 
     @intrinsic
@@ -150,7 +126,10 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             array = isinstance(kinds[k], types.Array)
-            kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
+            if spec == () and k in read and fits(args[k]):
+                kinds[k] = ArgumentArray(args[k].ndim)
+            else:
+                kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
         out = types.Tuple(kinds)
 
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
@@ -169,10 +148,17 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
                 of = tangents[moving.index(k)]
                 rows = cgutils.unpack_tuple(builder, lanes[moving.index(k)]) if len(of) else []
                 sources, given = [kind, *of], [value, *rows]
-                if isinstance(kind, types.Array):
-                    done.append(_array(context, builder, kinds[k], sources, given, numbers[k], values[2]))
+                if isinstance(kinds[k], ArgumentArray):
+                    words = value, numbers[k], values[2]
+                    done.append(argument(context, builder, kinds[k], *words))
+                elif isinstance(kind, types.Array):
+                    done.append(
+                        active_array(context, builder, kinds[k], sources, given, numbers[k], values[2])
+                    )
                 else:
-                    done.append(_number(context, builder, active, sources, given, numbers[k], values[2]))
+                    done.append(
+                        active_number(context, builder, active, sources, given, numbers[k], values[2])
+                    )
             return context.make_tuple(builder, out, done)
 
         return out(args, tangents, types.int64), code
@@ -180,46 +166,14 @@ def entering(moving: tuple[int, ...], spec: Spec) -> Intrinsic:
     return enter
 
 
-def _number(
-    context: Context,
-    builder: Builder,
-    active: Active,
-    kinds: Sequence[Type],
-    values: Sequence[Value],
-    statement: Value,
-    tape: Value,
-) -> Value:
-    """Emit an active number of its value and tangents; those left out are 0."""
-    parts = [context.cast(builder, v, k, types.float64) for k, v in zip(kinds, values, strict=True)]
-    parts += [ir.Constant(F64, 0.0)] * (components(active.spec) - len(parts))
-    return struct(Emitter(context, builder), active, [*parts, statement, tape])
-
-
-def _array(
-    context: Context,
-    builder: Builder,
-    kind: types.Array,
-    kinds: Sequence[types.Array],
-    values: Sequence[Value],
-    first: Value,
-    tape: Value,
-) -> Value:
-    """Emit a new array of active numbers, in the order of C."""
-    sources = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
-    shape = cgutils.unpack_tuple(builder, sources[0].shape, kind.ndim)
-    out = empty_array(context, builder, kind, shape)
-    with _elements(context, builder, kinds, sources) as (place, pointers):
-        loaded = [arrayobj.load_item(context, builder, k, p) for k, p in zip(kinds, pointers, strict=True)]
-        dtypes = [k.dtype for k in kinds]
-        number = _number(context, builder, kind.dtype, dtypes, loaded, builder.add(first, place), tape)
-        arrayobj.store_item(context, builder, kind, number, builder.gep(out.data, [place]))
-    return out._getvalue()
-
-
 @functools.cache
 def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intrinsic:
-    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move."""
+    """Return ``leave(args, cotangents)``: of those lanes the cotangents of the arguments that move.
+
+    Where they have one component alone they are taken, so that nothing came to them after.
+    """
     count = components(spec)
+    read = _take if count == 1 else _read
 
     @intrinsic
     def leave(typingctx: TypingContext, args: TupleType, cotangents: Type) -> Emission:
@@ -245,10 +199,10 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intr
                         array = arrayobj.make_array(args[k])(context, builder, parts[k])
                         shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
                         made = arrayobj._empty_nd_impl(context, builder, kind, shape)
-                        _copy(builder, source, count, made.data, made.nitems)
+                        _copy(builder, source, count, made.data, made.nitems, read)
                         found.append(made._getvalue())
                     else:
-                        found.append(_read(builder, source))
+                        found.append(read(builder, source))
                     number = builder.add(number, _count(context, builder, args[k], parts[k]))
                 rows.append(found[0] if len(kinds) == 1 else context.make_tuple(builder, each, found))
             return context.make_tuple(builder, out, rows)
@@ -258,16 +212,30 @@ def leaving(moving: tuple[int, ...], spec: Spec, lanes: tuple[int, ...]) -> Intr
     return leave
 
 
-def _copy(builder: Builder, source: Value, step: int, target: Value, n: Value) -> None:
+def _copy(
+    builder: Builder,
+    source: Value,
+    step: int,
+    target: Value,
+    n: Value,
+    read: Callable[[Builder, Value], Value],
+) -> None:
     """Emit the copying of n numbers, each so many after the one before, to memory in a row."""
     with cgutils.for_range(builder, n) as loop:
         at = builder.gep(source, [builder.mul(loop.index, ir.Constant(I64, step))])
-        builder.store(_read(builder, at), builder.gep(target, [loop.index]), align=8)
+        builder.store(read(builder, at), builder.gep(target, [loop.index]), align=8)
 
 
 def _read(builder: Builder, place: Value) -> Value:
     """Emit the reading of a cotangent; where nothing came to it, it is 0."""
     return builder.fadd(builder.load(place, align=8), ir.Constant(F64, 0.0))
+
+
+def _take(builder: Builder, place: Value) -> Value:
+    """Emit the reading of a cotangent, to which nothing came then."""
+    found = _read(builder, place)
+    builder.store(NOTHING, place, align=8)
+    return found
 
 
 def mapped(
@@ -284,7 +252,7 @@ def mapped(
     )
     shape = cgutils.unpack_tuple(builder, source.shape, kind.ndim)
     out = arrayobj._empty_nd_impl(context, builder, out_kind, shape)
-    with _elements(context, builder, [kind], [source]) as (place, pointers):
+    with elements(context, builder, [kind], [source]) as (place, pointers):
         found = take(kind.dtype, arrayobj.load_item(context, builder, kind, pointers[0]))
         builder.store(found, builder.gep(out.data, [place]))
     return out._getvalue()
@@ -298,7 +266,7 @@ def put_row(typingctx: TypingContext, matrix: Type, k: Type, row: Type) -> Emiss
         out = arrayobj.make_array(matrix)(context, builder, args[0])
         source = arrayobj.make_array(row)(context, builder, args[2])
         start = builder.gep(out.data, [builder.mul(args[1], source.nitems)])
-        _copy(builder, source.data, 1, start, source.nitems)
+        _copy(builder, source.data, 1, start, source.nitems, _read)
         return context.get_dummy_value()
 
     return types.void(matrix, k, row), code

@@ -33,10 +33,12 @@ from tapegrad.native.tape import make_room
 # how long the axis is that results are added up along, 0 if they are not, and how many elements a step along
 # it is, of an axis of all elements 1; how many elements there are; axes, and how long each is.
 ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, AXES, SHAPE = range(12)
-# Words of each operand, after the shape: whether it is active; the bytes from each element to the next one of
-# all in C order, UNEVEN if they differ, SINGLE if there is one element for all; its address; the bytes from
-# one to the next on each axis.
-LEAF, STEPS, ADDRESS, STRIDES = range(4)
+# Words of each operand, after the shape: whether it is active: PLAIN, NUMBERED (each number knows its
+# statement) or COUNTED (floats, whose statements follow each other); the first such statement, and the tape;
+# the bytes from each element to the next one of all in C order, UNEVEN if they differ, SINGLE if there is one
+# element for all; its address; the bytes from one to the next on each axis.
+LEAF, FIRST, TAPE, STEPS, ADDRESS, STRIDES = range(6)
+PLAIN, NUMBERED, COUNTED = range(3)
 UNEVEN, SINGLE = 1, 2
 BLOCK = 256  # elements
 UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any cotangent is 0
@@ -44,9 +46,9 @@ UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any co
 SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, INNER, KIND, LEAF, LEAVES, OPERANDS,
-                                           OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STRIDES, SUMMED, TOTAL,
-                                           UNCHOSEN, call_row, room)
+from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, COUNTED, FIRST, INNER, KIND, LEAF,
+                                           LEAVES, NUMBERED, OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS,
+                                           STRIDES, SUMMED, TAPE, TOTAL, UNCHOSEN, call_row, room)
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
@@ -86,12 +88,12 @@ def tape_of(known, axes, total):
     for k in range(get(known, OPERANDS)):  # the first one mostly
         x = operand(known, axes, k)
         if get(x, LEAF):
-            tape = get(get(x, ADDRESS) + offset, 0)
+            tape = get(x, TAPE) if get(x, LEAF) == COUNTED else get(get(x, ADDRESS) + offset, 0)
             if tape:
                 return tape
     for k in range(get(known, OPERANDS)):
         x, at = operand(known, axes, k), 0
-        while get(x, LEAF) and get(x, STEPS) != SINGLE and at < total:
+        while get(x, LEAF) == NUMBERED and get(x, STEPS) != SINGLE and at < total:
             address, left = place(known, x, at)
             stride = get(x, STRIDES + axes - 1)
             for i in range(left):
@@ -131,6 +133,16 @@ def picked(address, stride, count, to, listed):
         for q in range(COMPONENTS):
             planes[q, i] = read(here + 8 * q)
         numbers[i] = get(here, COMPONENTS)
+
+
+@inner_njit
+def counted(x, address, stride, count, to, listed):
+    """As `picked` for floats whose statements follow each other."""
+    row, numbers = array_at(to, (count,), np.float64), array_at(listed, (count,), np.uint32)
+    for i in range(count):
+        here = address + i * stride
+        row[i] = read(here)
+        numbers[i] = get(x, FIRST) + (here - get(x, ADDRESS)) // 8
 
 
 @inner_njit
@@ -214,18 +226,15 @@ def sizes(components, length, total):
 
 @inner_njit
 def added_up(address, count):
-    """The sum of numbers that lie side by side."""
+    """The sum of numbers that lie side by side, in pairs, which are added in their place."""
     row = array_at(address, (count,), np.float64)
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    whole = count // 4 * 4
-    for i in range(0, whole, 4):
-        a += row[i]
-        b += row[i + 1]
-        c += row[i + 2]
-        d += row[i + 3]
-    for i in range(whole, count):
-        a += row[i]
-    return (a + b) + (c + d)
+    while count > 1:
+        half = count // 2
+        rest = array_at(address + 8 * (count - half), (half,), np.float64)
+        for i in range(half):
+            row[i] += rest[i]
+        count -= half
+    return row[0]
 
 
 @njit("void(int64)", cache=CACHE)
@@ -284,7 +293,7 @@ def record(known):
                 if leaf:
                     put(to, 0, get(address, COMPONENTS) << 2 | SINGLY)
                     to += 8
-            elif leaf and steps == STEP:
+            elif leaf == NUMBERED and steps == STEP:
                 address = get(x, ADDRESS) + at * STEP
                 put(to, 0, gathered(address, count, plane))
                 if get(to, 0) & 3 == LISTED:
@@ -292,12 +301,17 @@ def record(known):
                 to += spanned(to, count)
             elif steps == 8:
                 put(here, 3 + k, get(x, ADDRESS) + 8 * at)
+                if leaf:
+                    put(to, 0, get(x, FIRST) + at << 2 | ONE_BY_ONE)
+                    to += 8
             else:
                 done, inner = 0, get(x, STRIDES + axes - 1)
                 while done < count:
                     address, left = place(known, x, at + done)
                     left = min(left, count - done)
-                    if leaf:
+                    if leaf == COUNTED:
+                        counted(x, address, inner, left, plane + 8 * done, to + 8 + 4 * done)
+                    elif leaf:
                         picked(address, inner, left, plane + 8 * done, to + 8 + 4 * done)
                     else:
                         row = array_at(plane + 8 * done, (left,), np.float64)

@@ -24,6 +24,7 @@ from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
+from tapegrad.native.expanding import Expanding
 from tapegrad.native.fused_sums import FusedSums
 from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import TwinLowering
@@ -102,6 +103,7 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
         passes.add_pass_after(FusedSums, NopythonRewrites)
+        passes.add_pass_after(Expanding, NopythonRewrites)
         passes.passes = [
             (TwinLowering if one is NativeLowering else one, impl) for one, impl in passes.passes
         ]

@@ -31,6 +31,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
+from tapegrad.native.argument_arrays import read_by_expressions
 from tapegrad.native.arguments import REAL, entering, leaving, mapped, new_matrix, put_row, sizing
 from tapegrad.native.compiler import OnceCompiler
 from tapegrad.native.function import CompiledFunction, compile_function
@@ -135,13 +136,15 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
-            parts = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args)]  # noqa: B905
-            parts += [context.get_constant_undef(kind) for kind in form.args[len(parts) :]]  # by default
+            given = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args)]  # noqa: B905
+            given += [context.get_constant_undef(kind) for kind in form.args[len(parts) :]]  # by default
             context.add_linking_libs([overload.library])
             context.active_code_library._reload_init.add(sources)
-            status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, parts)
+            status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, given)
             with cgutils.if_unlikely(builder, status.is_error):
                 _emit_call(context, builder, release, [values[1]])
+                for kind, part in zip(args, parts, strict=True):
+                    context.nrt.decref(builder, kind, part)
                 context.call_conv.return_status_propagate(builder, status)
             return context.cast(builder, found, form.return_type, result)
 
@@ -187,7 +190,7 @@ def recorded(
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), taking(spec)
     leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
-    enter, attempted = entering(moving, spec), attempt(twin, moving, spec)
+    enter, attempted = entering(moving, spec, read_by_expressions(twin.py_func)), attempt(twin, moving, spec)
 
     def run(args, tangents):
         inputs = size(args, tangents)
@@ -205,17 +208,20 @@ def recorded(
             write(cotangents + 8 * count * number, 1.0)
             swept(tape)
         found = leave(args, cotangents)
-        for k in range(1, inputs + 1):
-            take(cotangents, k)
+        if count > 1:  # else `leave` has taken them
+            for k in range(1, inputs + 1):
+                take(cotangents, k)
         release(tape)
         return out, found
 
     return piece(run)
 
 
-def forward(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False) -> Compiled:
+def forward(
+    twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False, flat: bool = False
+) -> Compiled:
     """Return ``run(args, tangents)``: the result with its tangents; nothing is recorded; compiled."""
-    module, size = runtime.tapes(), sizing(moving)
+    module, size = runtime.tapes(), sizing(moving, flat)
     acquire, release = module.acquire, module.release
     enter, attempted = entering(moving, spec), attempt(twin, moving, spec, any_shape)
 

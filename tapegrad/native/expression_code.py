@@ -42,7 +42,8 @@ from tapegrad.native.annotations import (
     Type,
     Value,
 )
-from tapegrad.native.array_records import BLOCK, UNCHOSEN
+from tapegrad.native.argument_arrays import ArgumentArray, parts_of
+from tapegrad.native.array_records import BLOCK, COUNTED, NUMBERED, PLAIN, UNCHOSEN
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.deferred import Deferred, emit_adjoint
 from tapegrad.native.scalar import taped
@@ -74,7 +75,16 @@ class Operand(NamedTuple):
         """The parts of an array; None of a number."""
         if not isinstance(self.kind, types.Array):
             return None
-        return arrayobj.make_array(self.kind)(context, builder, self.value)
+        kind, value = self.kind, self.value
+        if isinstance(kind, ArgumentArray):
+            kind, value = kind.floats, parts_of(context, builder, kind, value)[0]
+        return arrayobj.make_array(kind)(context, builder, value)
+
+    def numbering(self, context: Context, builder: Builder) -> list[Any]:
+        """How its elements are numbered, and what is counted: the first statement, and the tape."""
+        if isinstance(self.kind, ArgumentArray):
+            return [COUNTED, *parts_of(context, builder, self.kind, self.value)[1:]]
+        return [NUMBERED if self.active else PLAIN, 0, 0]
 
     @property
     def whole(self) -> bool:
@@ -175,6 +185,7 @@ class Row:
         form = convention.get_function_type(types.int64, kinds)
         function = ir.Function(self.module, form, self.module.get_unique_name(name))
         function.linkage = "internal"
+        set.add(function.attributes, '"prefer-vector-width"="512"')  # LLVM's default is half of what there is
         convention.decorate_function(function, [f"a{k}" for k in range(len(kinds))], kinds, noalias=True)
         return function
 

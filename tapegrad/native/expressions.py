@@ -144,7 +144,7 @@ def record(
             address, steps = given.data, _steps(builder, x, given)
         steps = [ir.Constant(I64, 0)] * (len(shape) - len(steps)) + steps
         even = SINGLE if x.single else _even(builder, shape, steps)
-        words += [x.active, even, builder.ptrtoint(address, I64), *steps]
+        words += [*x.numbering(context, builder), even, builder.ptrtoint(address, I64), *steps]
     place = cgutils.alloca_once(builder, I64, len(words))
     for k, value in enumerate(words):
         value = value if isinstance(value, ir.Value) else ir.Constant(I64, int(value))

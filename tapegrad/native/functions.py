@@ -19,6 +19,7 @@ from numba.extending import intrinsic, overload
 
 from tapegrad.native.algebra import CLIP, WHERE
 from tapegrad.native.annotations import Code, Emission, Key, Namespace, Type, TypingContext
+from tapegrad.native.argument_arrays import ArgumentArray
 from tapegrad.native.arrays import (
     as_array,
     carries,
@@ -29,6 +30,7 @@ from tapegrad.native.arrays import (
 )
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, im, pair, re, squared
+from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.expressions import dense, summed, summed_along
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
@@ -342,17 +344,19 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
     """
     wide = [name for name, kind in kinds.items() if isinstance(kind, types.Array)]
     picks = {name: f"{name}w.flat[i]" if name in wide else name for name in kinds}
+    made = {name: f"{name}m" if isinstance(kinds[name], ArgumentArray) else name for name in wide}
     text = "\n".join([
         f"def impl({form}):",
-        f"    shape = np.broadcast_shapes({', '.join(f'{name}.shape' for name in wide)})",
-        *(f"    {name}w = np.broadcast_to({name}, shape)" for name in wide),
+        *(f"    {one} = expanded({name})" for name, one in made.items() if one != name),
+        f"    shape = np.broadcast_shapes({', '.join(f'{one}.shape' for one in made.values())})",
+        *(f"    {name}w = np.broadcast_to({one}, shape)" for name, one in made.items()),
         f"    out = np.empty(shape, dtype_of({form}))",
         "    flat = out.reshape(-1)",
         "    for i in range(flat.size):",
         *("        " + line.format(**picks) for line in lines),
         "    return out",
     ])  # fmt: skip
-    space = {"np": np, "dtype_of": dtype_of, **known}
+    space = {"np": np, "dtype_of": dtype_of, "expanded": expanded, **known}
     exec(text, space)
     return space["impl"]
 

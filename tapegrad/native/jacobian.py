@@ -26,24 +26,45 @@ class Jacobian:
     def __repr__(self) -> str:
         return f"<tg.func.{self.__name__}>"
 
-    def __call__(self, x: Operand, *args: Any) -> np.ndarray:
-        """Return an array of the result's shape followed by the argument's."""
-        recording, statements, shape = self._recorded(x, args)
-        if statements is None:
-            return np.zeros((*shape, *np.shape(x)))
-        return _rows(recording, statements, np.size(x)).reshape((*shape, *np.shape(x)))
+    def __call__(self, x: Operand, *args: Any) -> Any:
+        """Return an array of the result's shape followed by the argument's; of a tuple one for each part."""
+        recording, result = self._recorded(x, args)
+        found: list[np.ndarray] = []
+        outputs_of(result, (), found)
+        statements = [part[border.STATEMENT].ravel() for part in found]
+        rows = _rows(recording, np.concatenate(statements), np.size(x)) if found else np.empty((0, 0))
+        starts = iter(np.cumsum([0, *map(len, statements)]))
+
+        def built(part: Any) -> Any:
+            if isinstance(part, border.Parts):
+                raise self._wrong("complex numbers")
+            if isinstance(part, tuple):
+                return tuple(map(built, part))
+            shape = (*np.shape(part), *np.shape(x))
+            if not any(part is one for one in found):  # depends on nothing
+                return np.zeros(shape)
+            start = next(starts)
+            return rows[start : start + np.size(part)].reshape(shape)
+
+        return built(result)
 
     def products(self, weights: np.ndarray, x: Operand, *args: Any) -> np.ndarray:
         """Return the derivatives of sums of the results, each with weights of the result's shape."""
-        recording, statements, _ = self._recorded(x, args)
-        if statements is None:
+        recording, result = self._recorded(x, args)
+        if isinstance(result, tuple):
+            raise self._wrong("complex numbers" if isinstance(result, border.Parts) else "a tuple")
+        found: list[np.ndarray] = []
+        outputs_of(result, (), found)
+        if not found:
             return np.zeros((len(weights), np.size(x)))
+        statements = found[0][border.STATEMENT].ravel()
         return _products(recording, statements, weights.reshape(len(weights), -1), np.size(x))
 
-    def _recorded(
-        self, x: Operand, args: tuple[Any, ...]
-    ) -> tuple[Recording, np.ndarray | None, tuple[int, ...]]:
-        """Run the function; its recording, the statements of its results, if any, and their shape."""
+    def _wrong(self, kind: str) -> TypeError:
+        return TypeError(f"{self.__name__}: real numbers and arrays are wanted as results, found {kind}")
+
+    def _recorded(self, x: Operand, args: tuple[Any, ...]) -> tuple[Recording, Any]:
+        """Run the function; its recording, and its result as that left the recording code."""
         if any(isinstance(arg, Handle) for arg in (x, *args)):
             raise TypeError(
                 f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad"
@@ -51,16 +72,7 @@ class Jacobian:
         of, x = self.__wrapped__, np.asarray(x, float)
         recording = Recording(x.size)
         rows = entering(x[..., None], (), recording.address, 1)
-        result = explain.call(twin_of(of.primal, (), True), of, [rows, *args])
-        found: list[np.ndarray] = []
-        outputs_of(result, (), found)
-        shape = np.shape(result)
-        if not found:  # depends on nothing
-            return recording, None, shape
-        if len(found) > 1 or isinstance(result, tuple):
-            kind = "complex numbers" if isinstance(result, border.Parts) else "a tuple"
-            raise TypeError(f"{self.__name__}: one real number or array is wanted as result, found {kind}")
-        return recording, found[0][border.STATEMENT].ravel(), shape
+        return recording, explain.call(twin_of(of.primal, (), True), of, [rows, *args])
 
 
 def _rows(recording: Recording, statements: np.ndarray, size: int) -> np.ndarray:

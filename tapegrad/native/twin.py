@@ -41,6 +41,7 @@ from tapegrad.native.annotations import (
     Type,
     Variable,
 )
+from tapegrad.native.argument_arrays import ArgumentArray, floats_of
 from tapegrad.native.captured import conflict, recursive
 from tapegrad.native.compiler import PASSES
 from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
@@ -92,6 +93,7 @@ class _Untyped(FunctionPass):
         # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
         self.again = any(map(forms.holds_active, state.args)) and recursive(held)
         self.promoted = self._active_later(state.func_id.func)
+        self.floats: set[str] = set()  # arguments that stay arrays of floats
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
         kinks = {id(square.call) for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
@@ -202,6 +204,8 @@ class _Untyped(FunctionPass):
             line.value = self._callee(value, value.value, loc)
         elif isinstance(value, ir.Arg) and self.entry and border.crosses(self.args[value.index]):
             line.value = ir.Expr.call(*self._parts(border.enter(self.spec), [self._new(value, loc)], loc))
+        elif isinstance(value, ir.Arg) and isinstance(self.args[value.index], ArgumentArray):
+            self.floats.add(line.target.name)
         elif isinstance(value, ir.Expr):
             line.value = self._expression(value, loc)
             called = self._resolve(value.func) if value.op == "call" else None
@@ -243,6 +247,8 @@ class _Untyped(FunctionPass):
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
+            if value.value.name in self.floats:
+                value.value = self._call(floats_of, [value.value], loc)
             if value.attr in functions.ATTRIBUTES:
                 return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
         if (value.op == "getiter" and not self._counts(value.value)) or (

@@ -10,6 +10,8 @@ from scipy.optimize import rosen_hess, rosen_hess_prod
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tapegrad.native import jacobian
+from tapegrad.native.derivative import LANES
 
 
 @tg.njit
@@ -235,8 +237,54 @@ def test_jacobian_of_what_is_not_reached():
 
     found = tg.func.jacobian(edge)(np.array([0.0, 1.0]))
     np.testing.assert_array_equal(found, [[0.0, 1.0], [np.inf, 1.0], [0.0, 0.0]])
-    with pytest.raises(TypeError, match="tuple"):
-        tg.func.jacobian(tg.njit(lambda x: (x, x)))(1.0)
+
+
+def nested(x, a):
+    y = np.sin(x) * a
+    return y, (np.sum(x * x) * a, y), 3.0, np.outer(x, y), np.ones(2)
+
+
+def test_jacobian_of_several_results(monkeypatch):
+    """One recording and one sweep for four elements, whichever result they are of; built as the result is."""
+    calls, x = [], np.linspace(0.2, 1.0, 3)
+    monkeypatch.setattr(
+        "tapegrad.native.jacobian._rows", lambda *args, of=jacobian._rows: calls.append(1) or of(*args)
+    )
+    found, plain = (tg.func.jacobian(f)(x, 2.0) for f in (tg.njit(nested), nested))
+    assert len(calls) == 1 and type(found) is tuple and type(found[1]) is tuple
+    for a, b in zip([*found[:1], *found[1], *found[2:]], [*plain[:1], *plain[1], *plain[2:]], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+        assert a.shape == b.shape
+    assert tg.func.jacobian(tg.njit(lambda x: (x, 2.0 * x)))(1.0) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize("n", [0, 1, LANES - 1, LANES, LANES + 1])
+def test_jacobian_by_columns(n):
+    """Four directions at a time, of results of any shape; from compiled code too."""
+    x, native = np.linspace(0.2, 1.0, n), tg.func.jacfwd(tg.njit(nested))
+    found, plain = native(x, 2.0), tg.func.jacrev(nested)(x, 2.0)
+    for a, b in zip([*found[:1], *found[1], *found[2:]], [*plain[:1], *plain[1], *plain[2:]], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+        assert np.shape(a) == np.shape(b)
+
+    @numba.njit
+    def inside(x):
+        all_of = native(x, 2.0)
+        return all_of[0].sum() + all_of[1][0].sum()
+
+    assert inside(x) == pytest.approx(np.sum(plain[0]) + np.sum(plain[1][0]))
+
+
+def test_jacobian_by_columns_of_numbers_and_matrices():
+    native = tg.func.jacfwd(tg.njit(lambda x: (x * x, np.ones(2) * x)))
+    a, b = native(3.0)
+    assert a == 6.0 and type(a) is float
+    np.testing.assert_array_equal(b, [1.0, 1.0])
+    x = np.arange(6.0).reshape(2, 3)
+    found = tg.func.jacfwd(tg.njit(lambda x: x.T @ x))(x)
+    np.testing.assert_allclose(found, tg.func.jacrev(lambda x: x.T @ x)(x))
+    t = tg.tensor(x, requires_grad=True)
+    assert tg.func.jacfwd(tg.njit(lambda x: np.sum(x * x)))(t).requires_grad
 
 
 @pytest.mark.slow

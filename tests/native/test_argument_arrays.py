@@ -1,0 +1,183 @@
+"""Arguments that expressions alone read stay arrays of floats, and have the gradients of Tensors."""
+
+import gc
+
+import numpy as np
+import pytest
+from numba.core.runtime import _nrt_python, rtsys
+
+import tapegrad as tg
+from tapegrad.native.argument_arrays import ArgumentArray, read_by_expressions
+from tapegrad.native.array_records import BLOCK
+from tests.native.test_expressions import compare
+
+KEPT, MADE = [], []  # functions in which x stays what it is, and others
+
+
+def kept(f):
+    KEPT.append(f)
+    return f
+
+
+def made(f):
+    MADE.append(f)
+    return f
+
+
+@kept
+def expression(x, y):
+    return np.sum(np.exp(x) * y + np.tanh(x) * 2.0) + x.size
+
+
+@kept
+def several(x, y):
+    a = x * y
+    b = np.where(x > y, x, a) - np.clip(x, -0.2, y)
+    return np.sum(a * b) / x.shape[0] + np.sum(x * x)
+
+
+@kept
+def values_read(x, y):
+    m = x > 0.1
+    s = 0.0
+    for k in range(3):
+        s += np.sum(np.where(m, x * y, y) * k) + np.sum(np.floor(x * 3.0) * y)
+    return s + m.sum()
+
+
+@kept
+def not_one_record(x, y):
+    z = x * 1j + y
+    return np.sum(np.isnan(x + 0.0) * y) + np.sum(z.imag * z.real) + np.sum(np.where(x > 0.0, x, 1j).real)
+
+
+@made
+def elements(x, y):
+    return np.sum(x * y) + x[0] * x[-1]
+
+
+@made
+def alias(x, y):
+    z = x
+    return np.sum(z * y) + np.sum(z[1:])
+
+
+@made
+def assigned_again(x, y):
+    for _ in range(2):
+        x = x * y + 1.0
+    return np.sum(x)
+
+
+@made
+def written_to(x, y):
+    a = np.sum(x * y)
+    x += y
+    x[0] = 2.0
+    return a * np.sum(x * x)
+
+
+@made
+def given_on(x, y):
+    return helper(x, y) + np.sum(x)
+
+
+@made
+def mean(x, y):
+    return x.mean() + np.mean(x * y)
+
+
+@tg.njit
+def helper(x, y):
+    return np.sum(np.sin(x) * y) + y[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("f", KEPT + MADE, ids=lambda f: f.__name__)
+def test_gradients(f, n):
+    x, y = np.cos(np.arange(n) * 0.7) + 0.01, np.linspace(0.3, 2.0, n)
+    before = x.copy(), y.copy()
+    compare(f, (x, y), 2 if n == 2 else 1, plain=lambda x, y: f(x * 1.0, y))  # Tensors that may be written to
+    np.testing.assert_array_equal((x, y), before)
+
+
+def test_which_arguments_stay():
+    """It is known from the function how its argument is read."""
+    for f in KEPT + MADE:
+        assert (0 in read_by_expressions(f)) == (f in KEPT), f.__name__
+    assert ArgumentArray(1) == ArgumentArray(1) != ArgumentArray(2)
+
+
+def table(x, y):
+    return np.sum(x * y + np.exp(y) * x * x) + np.sum(x * 2.0)
+
+
+SHAPES = [((3, 1), (4,)), ((5, 4), (4,)), ((1,), (BLOCK + 3,)), ((0,), (1,)), ((2, 3, 4), (3, 1)),
+          ((40, 1), (1, 30)), ((), (3,))]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_shapes(shapes):
+    x, y = (np.cos(np.arange(np.prod(s, dtype=int)) + k).reshape(s) for k, s in enumerate(shapes))
+    compare(table, (x, y), 1)
+
+
+def test_arguments_that_are_copied():
+    """Other layouts and dtypes; and the same array twice."""
+    f = tg.njit(table)
+    x = np.arange(12.0).reshape(3, 4)
+    wanted = tg.func.grad(f, (0, 1))(x, 0.1 * x)
+    for one, other in (
+        (np.asfortranarray(x), 0.1 * x),
+        (x.astype(np.float32), 0.1 * x),
+        (np.repeat(x, 2, 0)[::2], 0.1 * x),
+    ):
+        for a, b in zip(tg.func.grad(f, (0, 1))(one, other), wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+    same = tg.func.grad(f, (0, 1))(x[0], x[0]), tg.func.grad(f, (0, 1))(x[0], x[0].copy())
+    np.testing.assert_array_equal(*same)
+
+
+def test_from_compiled_code_and_within_what_is_recorded():
+    gradient = tg.func.grad(tg.njit(table), (0, 1))
+
+    @tg.njit
+    def outer(x, y):
+        a, b = gradient(x, y)
+        return np.sum(a * a) + np.sum(b * x)
+
+    x, y = np.linspace(0.1, 1.0, 5), np.linspace(1.0, 2.0, 5)
+
+    def plain(x, y):
+        return np.sum((y + 2.0 * np.exp(y) * x + 2.0) ** 2) + np.sum((x + np.exp(y) * x * x) * x)
+
+    assert outer(x, y) == pytest.approx(plain(x, y))
+    compare(outer, (x, y), 1, plain=plain)
+
+
+def test_arguments_are_given_back():
+    """References to them are as before; after errors copies are let go, as Numba keeps arguments there."""
+
+    def failing(x, y):
+        s = np.sum(x * y)
+        if s > 1e9:
+            raise ValueError("large")
+        return s + np.sum(np.isnan(x) * y) + y[0]
+
+    def fail():
+        with pytest.raises(ValueError, match="large"):
+            gradient(x, y * 1e10)
+
+    gradient, x, y = tg.func.grad(tg.njit(failing), (0, 1)), np.ones(BLOCK), np.ones(BLOCK)
+    gradient(x, y)
+    for call, kept in ((lambda: gradient(x, y), 0), (fail, 2)):
+        gc.collect()
+        _nrt_python.memsys_enable_stats()
+        try:
+            before = rtsys.get_allocation_stats()
+            for _ in range(100):
+                call()
+            after = rtsys.get_allocation_stats()
+        finally:
+            _nrt_python.memsys_disable_stats()
+        assert after.mi_alloc - before.mi_alloc <= after.mi_free - before.mi_free + 100 * kept
