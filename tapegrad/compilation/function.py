@@ -377,8 +377,6 @@ class _Work:
         matcher, self.begin = self.kind.matcher, begin
         try:
             matcher.start(given, self.sources, self.kind.learns)
-            for buffer, x in zip(matcher.program.arguments, given, strict=True):
-                buffer[...] = value_of(x)
             found = self._called(run)
             if matcher.is_complete(found):
                 del found

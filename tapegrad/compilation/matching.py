@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
+from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -34,8 +34,10 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.kernels.words import Address
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tensor import Tensor
 
@@ -96,8 +98,12 @@ class Path:
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        if planning.plan is not None and planning.run(told):
-            return True
+        plan = planning.plan
+        if plan is not None:
+            if plan.run(told):
+                planning.in_vain = 0
+                return True
+            planning.miss()
         found = self._compute_by_rows(begin, pull, told)
         if found:
             planning.see(self.watched, told)
@@ -226,6 +232,10 @@ class Matcher:
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
         self._stale = True
+        self._filled: list[Handle] = []
+        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
+        self._recorded: list[Tensor] = []
+        self._pending: Tensor | None = None
 
     def _stand_in(self) -> Tensor:
         x = Tensor()
@@ -257,20 +267,21 @@ class Matcher:
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
         self._given, self._begin, self._learns, self.left = given, sources, learns, False
-        self._known, self._computed, self._warned = -1, 0, False
-        self._filled: list[Handle] = []
-        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
-        self._recorded: list[Tensor] = []
-        self._pending: Tensor | None = None
+        self._known, self._computed, self._warned, self._pending = -1, 0, False, None
         if self._stale:
             self._describe()
-        self._follow(self.paths[0], 0)
-        handling = forward.error_mode.get()
+        path = self.path = self.paths[0]
+        program = self.program = path.program
+        for buffer, x in zip(program.arguments, given, strict=True):
+            buffer[...] = x._v if isinstance(x, Handle) else x
+        state = self.state
+        state[NEXT_EVENT] = path.begin
+        handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
             self._told, self._raising, _ = forward.reported(handling)
-            self.state[layout.MATCHING_ERRORS] = id(handling)
-        compiled_methods.words[layout.MATCHING] = self.at
+            state[layout.MATCHING_ERRORS] = id(handling)
+        compiled_methods.words[MATCHING] = self.at
 
     def _describe(self) -> None:
         count = max(len(path.program.events) for path in self.paths)
@@ -294,7 +305,7 @@ class Matcher:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode or op is POWER:
             return None
-        if forward.error_mode.get() is not self._handling:
+        if error_mode.get() is not self._handling:
             return None
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
@@ -327,7 +338,7 @@ class Matcher:
                 and known.kwargs == kwargs
                 and len(known.args) == len(args)
                 and all(self._is_given(k, given, x) for given, x in zip(known.args, args, strict=True))
-                and forward.error_mode.get() is self._handling
+                and error_mode.get() is self._handling
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
@@ -444,7 +455,7 @@ class Matcher:
 
     def _run(self, k: int) -> None:
         rows = self.program.rows
-        before = forward.error_mode.set(self._raising) if rows.calls else None
+        before = error_mode.set(self._raising) if rows.calls else None
         try:
             rows.run(self._computed, k)
             self._computed = k
@@ -452,7 +463,7 @@ class Matcher:
             self._warned = True
         finally:
             if before is not None:
-                forward.error_mode.reset(before)
+                error_mode.reset(before)
         raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
         self._warned = self._warned or bool(raised & self._told)
 
@@ -481,7 +492,7 @@ class Matcher:
         """Note how often an array, or the one that it is a view of, is known before somebody sees it."""
         for entry in ([self.program.buffer(source), 0], [self.program.buffer(source).base, 0]):
             if isinstance(entry[0], np.ndarray) and entry[0].ndim and id(entry[0]) not in self._lent:
-                entry[1] = sys.getrefcount(entry[0])
+                entry[1] = getrefcount(entry[0])
                 self._lent[id(entry[0])] = entry
 
     # ------------------------------------------------------------ leaving
@@ -500,13 +511,13 @@ class Matcher:
                 self._run(self._known)
         elif len(self._recorded) >= self._known:
             return
-        before, handling = _enabled.get(), forward.error_mode.set(self._handling)
+        before, handling = _enabled.get(), error_mode.set(self._handling)
         try:
             _enabled.set(self.recording)
             self._record()
         finally:
             _enabled.set(before)
-            forward.error_mode.reset(handling)
+            error_mode.reset(handling)
         if before is self.mode:
             _enabled.set(True if self.learner is None else self.recording)
 
@@ -590,26 +601,23 @@ class Matcher:
         """Compute what a call asks for that has followed its path; False where it is to be recorded."""
         while self._filled:
             del self._filled.pop()._v
-        if pull and not self.path.is_number:
+        path = self.path
+        if pull and not path.is_number:
             return False
-        for k in range(len(self.arguments)):
-            x = self.arguments[k]
-            if sys.getrefcount(x) > 3 or weakref.getweakrefcount(x):  # in the list, here, and as asked for
+        for x in self.arguments:
+            if getrefcount(x) > 3 or getweakrefcount(x):  # in the list, here, and as asked for
                 return False
-        rows = self.path.program.rows
-        before = (
-            forward.error_mode.set(self._raising)
-            if rows.calls or (pull and self.path.reverse.rows.calls)
-            else None
-        )
+        before = None
+        if path.program.rows.calls or (pull and path.reverse.rows.calls):
+            before = error_mode.set(self._raising)
         try:
-            found = self.path.compute(self._computed, pull, self._told)
-            self._computed = len(self.program.events)
+            found = path.compute(self._computed, pull, self._told)
+            self._computed = len(path.program.events)
         except FloatingPointError:
             found, self._warned = False, True
         finally:
             if before is not None:
-                forward.error_mode.reset(before)
+                error_mode.reset(before)
         return found
 
     def lent(self, k: int) -> np.ndarray | None:
@@ -619,8 +627,10 @@ class Matcher:
     def let_go(self) -> bool:
         """Give the paths other arrays, if somebody may have kept one that another call would write to."""
         self._given, self._begin, self.learner = (), None, None
+        if not self._lent:
+            return False
         lent, self._lent = self._lent, {}
-        kept = any(sys.getrefcount(lent[k][0]) > lent[k][1] for k in lent)
+        kept = any(getrefcount(lent[k][0]) > lent[k][1] for k in lent)
         if kept:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
@@ -630,6 +640,6 @@ class Matcher:
 
     def renew(self) -> None:
         """Let the Tensors go that now have histories, and have others in their places."""
-        self._recorded, self._stale = [], True
+        self._recorded, self._filled, self._stale = [], [], True
         self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
         self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]
