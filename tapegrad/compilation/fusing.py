@@ -11,6 +11,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +20,10 @@ from numba.core.errors import TypingError
 
 from tapegrad.compilation.rows import Kernel
 from tapegrad.kernels.assembly import ENTRY
-from tapegrad.kernels.emit import LIBM
 from tapegrad.kernels.vecmath import definition, number
 from tapegrad.native.algebra import Emitter, Number, Real, evaluate
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.rules import STEPS
 
 I64, BIT = ir.IntType(64), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
@@ -31,6 +32,16 @@ EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
 }  # fmt: skip
 Value = Any  # of LLVM
+
+
+@functools.cache
+def is_form(name: str, char: str) -> bool:
+    """Whether there is a form of this name."""
+    try:
+        definition(name, NAMES[char])
+    except StopIteration:
+        return False
+    return True
 
 
 class Unfused(Exception):
@@ -77,12 +88,9 @@ class _Emitter(Emitter):
         narrow = self.char == "f"
         wide = [self.builder.fpext(v, number.DOUBLE) if narrow else v for v in values]
         given = [number.Number(self.builder, v) for v in wide]
-        try:
-            found = definition(name, NAMES[self.char])(*given).value
-            if name in LIBM:
-                self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
-        except StopIteration:
-            raise Unfused(name) from None
+        found = definition(name, NAMES[self.char])(*given).value
+        if is_form(f"{name}_ok", self.char):
+            self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
         return self.builder.fptrunc(found, self.real) if narrow else found
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value:
@@ -109,9 +117,12 @@ def _result(emit: _Emitter, function: Any, values: Sequence[Real]) -> Real:
 def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
     """What the kernel of a rule gives."""
     given: dict[str, Number] = dict(zip(kernel.names, values, strict=True))
-    rule = kernel.partial.function
-    names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-    found = rule(*(given.get(name) for name in names))
+    code, space = kernel.recorded.function.__code__, dict(kernel.recorded.function.__globals__)
+    for name in STEPS:
+        if is_form(name, emit.char):  # the parts of a value may be those of its slope
+            space[name] = lambda x, name=name: Real(emit, emit.form(name, [x.value]))
+    names = code.co_varnames[: code.co_argcount]
+    found = FunctionType(code, space)(*(given.get(name) for name in names))
     found = found if isinstance(found, Number) else Real(emit, float(found))
     return (given["ct"] * found if kernel.cotangent else found).real()
 

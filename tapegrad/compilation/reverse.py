@@ -36,13 +36,14 @@ def partial_kernel(op: Elementwise, q: int, char: str) -> Kernel:
     partial = op.partial(q)
     names = ["ct", *(by_slot[slot] for slot in op.operands(q))]
     number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
-    return Kernel(partial, tuple(names), not op.explicit, table.kernel(number, abi.CODES[char]))
+    address = table.kernel(number, abi.CODES[char])
+    return Kernel(partial, op.rule.recorded[q], tuple(names), not op.explicit, address)
 
 
 def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
     """Return the kernel of another text of real numbers."""
     number = table.slot(partial.statements, partial.expression, names, cotangent)
-    return Kernel(partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
+    return Kernel(partial, partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
 
 
 class Reverse:

@@ -13,6 +13,7 @@ from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.ops import forward
+from tapegrad.ops.rules import Partial
 
 BLOCK = layout.PROGRAM_BLOCK
 Place = tuple[Address, int, int]  # of an operand: where it is, how it advances, the stride of a loop
@@ -31,9 +32,13 @@ def is_dense(x: np.ndarray) -> bool:
 
 
 class Kernel(NamedTuple):
-    """A kernel of a rule: its text, names of what it reads, whether it gives a product with the cotangent."""
+    """A kernel of a rule: its text, names of what it reads, whether it gives a product with the cotangent.
 
-    partial: Any
+    `partial` is the text that kernels are emitted from, `recorded` the one in which steps are calls.
+    """
+
+    partial: Partial
+    recorded: Partial
     names: tuple[str, ...]
     cotangent: bool
     address: Address
