@@ -40,6 +40,7 @@ NO_SIZE = {
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses; a tolerance
     "compilation/background.py": {"MOST_JOBS"},
+    "compilation/fusing.py": {"UNROLLED"},
     "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
     "compilation/planning.py": {"WARM", "MOST_STEPS", "AGREEMENT"},
     "kernels/assembly.py": {"MOST_KERNELS"},

@@ -28,6 +28,8 @@ from tapegrad.ops.rules import STEPS
 I64, BIT = ir.IntType(64), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
+SIDE_BY_SIDE = 4  # vectors
+UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
 }  # fmt: skip
@@ -82,9 +84,11 @@ class _Emitter(Emitter):
         super().__init__(None, builder, True)  # type: ignore[arg-type]  # Numba is not asked
         self.real, self.char = TYPES[char], char
         self.checks: list[Value] = []
+        self.forms = 0
 
     def form(self, name: str, values: Sequence[Value]) -> Value:
         """Emit a vector form, and look whether it may be taken."""
+        self.forms += 1
         narrow = self.char == "f"
         wide = [self.builder.fpext(v, number.DOUBLE) if narrow else v for v in values]
         given = [number.Number(self.builder, v) for v in wide]
@@ -158,10 +162,10 @@ def _text(kernel: Kernel) -> str:
     return "; ".join(ast.unparse(node) for node in (*kernel.partial.statements, kernel.partial.expression))
 
 
-def emit_kernel(char: str, alone: bool, tasks: Sequence[Task], given: Parameters) -> str:
+def emit_kernel(char: str, extent: int, tasks: Sequence[Task], given: Parameters) -> str:
     """Return the text of a kernel: ``int64(T **p, int64 n)``, 0 where a form does not reach an element.
 
-    `alone` says that there is one element.
+    It is for a group of so many elements, which decides how the loop is unrolled.
     """
     module, kind = ir.Module(), TYPES[char]
     places = {name: k for k, name in enumerate(given.names)}
@@ -172,7 +176,7 @@ def emit_kernel(char: str, alone: bool, tasks: Sequence[Task], given: Parameters
     for argument in body.args[:-1]:
         argument.attributes.add("noalias")
         argument.attributes.add("nonnull")
-    _Loop(body, char, alone, tasks, given, places).emit()
+    _Loop(body, char, extent, tasks, given, places).emit()
     _enter(module, body, kind, len(places))
     return str(module)
 
@@ -186,20 +190,23 @@ def _enter(module: ir.Module, body: ir.Function, kind: Any, count: int) -> None:
     builder.ret(builder.call(body, [*args, entry.args[1]]))
 
 
+def _several_vectors(module: ir.Module) -> Any:
+    """What tells LLVM to compute vectors side by side: in one alone each instruction waits for another."""
+    count = module.add_metadata(["llvm.loop.interleave.count", ir.IntType(32)(SIDE_BY_SIDE)])
+    node = module.add_metadata([count])
+    node.operands = (node, count)
+    return node
+
+
 class _Loop:
     """The loop of a kernel under construction."""
 
     def __init__(
-        self, function: Any, char: str, alone: bool, tasks: Sequence[Task], given: Parameters,
+        self, function: Any, char: str, extent: int, tasks: Sequence[Task], given: Parameters,
         places: dict[int, int],
     ) -> None:  # fmt: skip
-        self.function, self.kind, self.alone, self.tasks, self.given = (
-            function,
-            TYPES[char],
-            alone,
-            tasks,
-            given,
-        )
+        self.function, self.kind, self.extent = function, TYPES[char], extent
+        self.tasks, self.given = tasks, given
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.emit_numbers = _Emitter(self.b, char)
@@ -212,7 +219,7 @@ class _Loop:
             b.store(self.kind(-0.0), self.pointers[name])
         for name in given.numbers:
             self.known[name] = Real(self.emit_numbers, b.load(self.pointers[name]))
-        if self.alone:
+        if self.extent == 1:
             self._element(I64(0), {})
             b.ret(self._good(None))
             return
@@ -232,7 +239,9 @@ class _Loop:
         bad.add_incoming(now, b.block)
         following = b.add(i, I64(1), flags=["nuw", "nsw"])
         i.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, self.function.args[-1]), loop, after)
+        branch = b.cbranch(b.icmp_unsigned("<", following, self.function.args[-1]), loop, after)
+        if self.emit_numbers.forms and self.extent >= UNROLLED:
+            branch.set_metadata("llvm.loop", _several_vectors(self.function.module))
         b.position_at_end(after)
         for name in given.sums:
             b.store(totals[name], self.pointers[name])

@@ -402,7 +402,7 @@ class _Fused:
             for w in work
         ]
         parameters = Parameters(*(tuple(order[name] for name in part) for part in parts))
-        address = assembly.load(emit_kernel(self.char, self.n == 1, tasks, parameters))
+        address = assembly.load(emit_kernel(self.char, self.n, tasks, parameters))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
         places = [

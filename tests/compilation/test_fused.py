@@ -13,6 +13,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import background, fusing, plan, planning
+from tapegrad.compilation.fusing import UNROLLED
 from tapegrad.compilation.plan import MOST_TASKS
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
@@ -45,6 +46,8 @@ def scaled_by_results(x):
     return np.sum(y * s) + np.mean(y * y) * s
 
 
+LIMITS = UNROLLED, PROGRAM_BLOCK, 2 * PROGRAM_BLOCK
+SIZES = [1, 2, 10, 127, 129, *(n + more for n in LIMITS for more in (-1, 0, 1)), 20_011]
 FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
 
 
@@ -68,8 +71,7 @@ def compare(f, arguments, kind, **how):
 
 @pytest.mark.parametrize("f", FUNCTIONS)
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("n", [1, 2, 10, 127, 129, PROGRAM_BLOCK - 1, PROGRAM_BLOCK, PROGRAM_BLOCK + 1,
-                               2 * PROGRAM_BLOCK + 1, 20_011])  # fmt: skip
+@pytest.mark.parametrize("n", SIZES)
 def test_sizes_on_both_sides_of_a_block(f, kind, n):
     x = np.linspace(-1.5, 1.4, n).astype(kind)
     compiled = compare(f, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
