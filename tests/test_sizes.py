@@ -42,6 +42,8 @@ NO_SIZE = {
     "compilation/background.py": {"MOST_JOBS"},
     "compilation/fusing.py": {"UNROLLED"},
     "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
+    "compilation/rows.py": {"SHORT_ROW"},
     "compilation/planning.py": {"WARM", "MOST_STEPS", "AGREEMENT"},
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},
@@ -69,6 +71,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/memory.py", 128): "bytes of the first class of buffers, whose classes `counts` crosses",
     ("kernels/replay/memory.py", 24): "bytes of a buffer's head",
     ("kernels/replay/operands.py", 0xFFFFFFFF): "a mask",
+    ("kernels/replay/programs.py", 8): "sums side by side in NumPy's of a row",
     ("kernels/replay/reading.py", 255): "a mask",
     ("kernels/replay/rerecording.py", 255): "a mask",
     ("kernels/replay/links.py", 255): "a mask",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
-from tapegrad.compilation.rows import Block, Rows, Step, is_dense
+from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -195,6 +195,8 @@ def _work(
             return known._replace(extent=0)
         at = 0 if divisor is None else abi.address(divisor)
         return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
+    if step.kind == layout.BY_SUMS:
+        return known._replace(extent=0)
     if step.extent > 1 and out.is_number:
         return known._replace(reads=reads[1:], is_sum=True)
     return known
@@ -206,9 +208,6 @@ def splits(n: int) -> list[int]:
         return [0, n]
     half = n // 2 - n // 2 % 8
     return splits(half)[:-1] + [half + k for k in splits(n - half)]
-
-
-INITIAL = np.add.reduce(np.array([-0.0]))  # what NumPy's sums begin with
 
 
 class Plan:
