@@ -23,7 +23,7 @@ from tapegrad.compilation.events import (
     Several,
     Source,
 )
-from tapegrad.compilation.planning import Planning
+from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program, alike, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse
@@ -44,7 +44,7 @@ from tapegrad.tensor import Tensor
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
-MOST_PLANS = 8  # of a path, for calls that have computed as much before they end
+MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
@@ -60,13 +60,15 @@ class Path:
         What computes gradients of a result that is one real number.
     wait
         Whether a call waits for its plan.
+    warm
+        After how many calls a plan is made.
     value, parts
         Functions that give the value, and derivatives by leaves of the arguments, as the caller is to have
         them.
     """
 
-    def __init__(self, program: Program, result: int, wait: bool = False) -> None:
-        self.program, self.result, self.wait = program, result, wait
+    def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
+        self.program, self.result, self.wait, self.warm = program, result, wait, warm
         n = len(program.events)
         self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
         self.begin: Address = abi.address(self.words)
@@ -133,10 +135,10 @@ class Path:
         return True
 
     def _planning(self, begin: int, pull: bool) -> Planning:
-        if len(self.plans) == MOST_PLANS:
-            self.plans.pop(next(iter(self.plans)))
         reverse = self.reverse if pull else None
-        found = self.plans[begin, pull] = Planning(self.program, reverse, self.result, begin, self.wait)
+        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
+        if len(self.plans) < MOST_PLANS:
+            self.plans[begin, pull] = found
         return found
 
     def explain(self) -> str:
@@ -635,7 +637,8 @@ class Matcher:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
                 others = [other.program for other in self.paths]
-                self.paths.append(Path(path.program.renewed(others), path.result, path.wait))
+                program = path.program.renewed(others)
+                self.paths.append(Path(program, path.result, path.wait, 2 * path.warm))
         return kept
 
     def renew(self) -> None:

@@ -224,6 +224,7 @@ class Plan:
     def __init__(self) -> None:
         self.rows, self.kernels = Rows(), 0
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
+        self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._readers: dict[int, list[tuple[Operand, int]]] = {}  # by owner, with places of items
 
     def build(
@@ -267,6 +268,13 @@ class Plan:
             self.wholes[block.at] = describe(self.rows.keep(np.zeros(extent, block.char)))
         return self.wholes[block.at]
 
+    def block(self, char: str, n: int, k: int) -> Operand:
+        """Block number k of a group of so many elements."""
+        known = self._blocks.setdefault((char, min(n, BLOCK)), [])
+        if k == len(known):
+            known.append(describe(self.rows.keep(Block(np.dtype(char), min(n, BLOCK)))))
+        return known[k]
+
     def watch(self, events: Sequence[int]) -> None:
         """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
         state = self.rows.state
@@ -299,6 +307,7 @@ class _Fused:
     def __init__(self, plan: Plan, item: Item) -> None:
         self.plan, self.item = plan, item
         self.n, self.char = item.extent, item.char
+        self.blocks = 0  # in use
         self.levels: list[tuple[int, Work]] = []
         self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
         self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
@@ -369,7 +378,8 @@ class _Fused:
                 self.stored.add((level, name))
 
     def _block(self) -> Operand:
-        return describe(self.plan.rows.keep(Block(np.dtype(self.char))))
+        self.blocks += 1
+        return self.plan.block(self.char, self.n, self.blocks - 1)
 
     def _place(self, x: Operand) -> Operand:
         return self.places.get(_name(x), self.plan.wholes.get(x.at, x) if x.is_block else x)

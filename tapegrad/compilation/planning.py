@@ -45,12 +45,12 @@ class Planning:
     """
 
     def __init__(
-        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool
+        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool, warm: int
     ) -> None:
         self._program, self._reverse, self._result, self._begin = program, reverse, result, begin
         self.plan: Plan | None = None
         self.reason = "" if compiling_setting() != "off" else "TAPEGRAD_COMPILE=off"
-        self._wait = wait or compiling_setting() == "wait"
+        self._warm, self._wait = warm, wait or compiling_setting() == "wait"
         self._made: Plan | None = None  # not yet compared with the rows
         self._calls = self.in_vain = 0
         self._asked: int | None = None  # in which process
@@ -73,7 +73,7 @@ class Planning:
             self._compare(events, told)
         elif not self.reason and self._asked != background.generation[0]:
             self._calls += 1
-            if self._calls >= WARM:
+            if self._calls >= self._warm:
                 self._ask()
 
     def _ask(self) -> None:

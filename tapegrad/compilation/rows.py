@@ -22,8 +22,8 @@ Place = tuple[Address, int, int]  # of an operand: where it is, how it advances,
 class Block:
     """Elements that only the rows of a group know, anew for each block."""
 
-    def __init__(self, dtype: np.dtype) -> None:
-        self.array = np.zeros(BLOCK, dtype)
+    def __init__(self, dtype: np.dtype, size: int = BLOCK) -> None:
+        self.array = np.zeros(size, dtype)
 
 
 def is_dense(x: np.ndarray) -> bool:

@@ -14,6 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import background, fusing, plan, planning
 from tapegrad.compilation.fusing import UNROLLED
+from tapegrad.compilation.matching import MOST_PLANS
 from tapegrad.compilation.plan import MOST_TASKS
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
@@ -146,6 +147,44 @@ def test_values_that_are_looked_at():
     x = np.linspace(-1.0, 1.0, 3000)
     compiled = compare(f, [x * (1 + 0.01 * k) * (-1) ** (k // 2) for k in range(4 * CALLS)], np.float64)
     assert fused(compiled)
+
+
+def test_more_places_to_look_than_there_are_plans():
+    def f(x, k):
+        for j in range(12):
+            x = x * 1.5
+            if j == k:
+                assert np.all(np.isfinite(x))
+        return np.sum(x * x)
+
+    x, compiled, recorded = np.linspace(0.1, 1.0, 50), tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(2 * CALLS * 12):
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, k // 14), recorded(x, k // 14)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    paths = [path for kind in compiled._kinds.values() for path in kind.matcher.paths]
+    assert max(len(path.plans) for path in paths) == MOST_PLANS
+
+
+def test_programs_that_are_made_anew_are_planned_ever_later():
+    kept = []
+
+    def f(x, keep):
+        y = x * 2.5
+        if keep:
+            kept.append(y.detach().numpy())
+        return np.sum(y * y)
+
+    jobs = []
+    real = planning.Planning.make
+    planning.Planning.make = lambda self: (jobs.append(1), real(self))[1]
+    try:
+        compiled = tg.compile(f, wait=True)
+        for k in range(200):
+            compiled.value_and_grad(np.ones(50), k % 5 == 4)
+    finally:
+        planning.Planning.make = real
+    assert len(jobs) < 10
 
 
 def test_tensors_that_are_kept():
