@@ -37,12 +37,16 @@ NO_SIZE = {
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/function.py": {"MOST_PATHS", "MOST_EVENTS", "MOST_BYTES"},
-    "compilation/matching.py": {"LIVE", "QUICK", "NO_OP"},  # kinds; an op of five operands is computed first
+    # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
+    "compilation/matching.py": {"LIVE", "QUICK", "NO_OP", "MOST_PLANS"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses; a tolerance
     "compilation/background.py": {"MOST_JOBS"},
+    "compilation/fusing.py": {"UNROLLED"},
     "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
+    "compilation/rows.py": {"SHORT_ROW"},
     "compilation/planning.py": {"WARM", "MOST_STEPS", "AGREEMENT"},
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},
@@ -70,6 +74,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/memory.py", 128): "bytes of the first class of buffers, whose classes `counts` crosses",
     ("kernels/replay/memory.py", 24): "bytes of a buffer's head",
     ("kernels/replay/operands.py", 0xFFFFFFFF): "a mask",
+    ("kernels/replay/programs.py", 8): "sums side by side in NumPy's of a row",
     ("kernels/replay/reading.py", 255): "a mask",
     ("kernels/replay/rerecording.py", 255): "a mask",
     ("kernels/replay/links.py", 255): "a mask",

@@ -71,11 +71,11 @@ def compile(f: Callable[..., Any], argnums: int | Sequence[int] = 0, wait: bool 
     After a few calls kernels are compiled for a program, by a thread in the background, in which elementwise
     operations forward and in reverse are one loop; no call waits for them unless it is told to.
 
-    Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices in
-    them perhaps in another order. Whatever has no place in a program (hooks, writes, ``no_grad``,
-    derivatives inside, Functions, operands from outside that require grad) ends it for that call: right,
-    and no quicker. The same is true under another mode, in forward mode, and with
-    ``TAPEGRAD_ABI=portable``.
+    Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices
+    in them perhaps in another order, and the slope of tanh perhaps by the parts of tanh. Whatever has no
+    place in a program (hooks, writes, ``no_grad``, derivatives inside, Functions, operands from outside
+    that require grad) ends it for that call: right, and no quicker. The same is true under another mode,
+    in forward mode, and with ``TAPEGRAD_ABI=portable``.
 
     The Tensors of a program live until its call ends: a weak reference does not see one die before.
 
@@ -427,8 +427,6 @@ class _Work:
         matcher, self.begin = self.kind.matcher, begin
         try:
             matcher.start(given, self.sources, self.kind.learns)
-            for buffer, x in zip(matcher.program.arguments, given, strict=True):
-                buffer[...] = value_of(x)
             try:
                 return self._followed(given, wanted, run, direction)
             except BaseException as error:

@@ -11,6 +11,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +20,30 @@ from numba.core.errors import TypingError
 
 from tapegrad.compilation.rows import Kernel
 from tapegrad.kernels.assembly import ENTRY
-from tapegrad.kernels.emit import LIBM
 from tapegrad.kernels.vecmath import definition, number
 from tapegrad.native.algebra import Emitter, Number, Real, evaluate
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.rules import STEPS
 
 I64, BIT = ir.IntType(64), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
+SIDE_BY_SIDE = 4  # vectors
+UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
 }  # fmt: skip
 Value = Any  # of LLVM
+
+
+@functools.cache
+def is_form(name: str, char: str) -> bool:
+    """Whether there is a form of this name."""
+    try:
+        definition(name, NAMES[char])
+    except StopIteration:
+        return False
+    return True
 
 
 class Unfused(Exception):
@@ -71,18 +84,17 @@ class _Emitter(Emitter):
         super().__init__(None, builder, True)  # type: ignore[arg-type]  # Numba is not asked
         self.real, self.char = TYPES[char], char
         self.checks: list[Value] = []
+        self.forms = 0
 
     def form(self, name: str, values: Sequence[Value]) -> Value:
         """Emit a vector form, and look whether it may be taken."""
+        self.forms += 1
         narrow = self.char == "f"
         wide = [self.builder.fpext(v, number.DOUBLE) if narrow else v for v in values]
         given = [number.Number(self.builder, v) for v in wide]
-        try:
-            found = definition(name, NAMES[self.char])(*given).value
-            if name in LIBM:
-                self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
-        except StopIteration:
-            raise Unfused(name) from None
+        found = definition(name, NAMES[self.char])(*given).value
+        if is_form(f"{name}_ok", self.char):
+            self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
         return self.builder.fptrunc(found, self.real) if narrow else found
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value:
@@ -109,9 +121,12 @@ def _result(emit: _Emitter, function: Any, values: Sequence[Real]) -> Real:
 def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
     """What the kernel of a rule gives."""
     given: dict[str, Number] = dict(zip(kernel.names, values, strict=True))
-    rule = kernel.partial.function
-    names = rule.__code__.co_varnames[: rule.__code__.co_argcount]
-    found = rule(*(given.get(name) for name in names))
+    code, space = kernel.recorded.function.__code__, dict(kernel.recorded.function.__globals__)
+    for name in STEPS:
+        if is_form(name, emit.char):  # the parts of a value may be those of its slope
+            space[name] = lambda x, name=name: Real(emit, emit.form(name, [x.value]))
+    names = code.co_varnames[: code.co_argcount]
+    found = FunctionType(code, space)(*(given.get(name) for name in names))
     found = found if isinstance(found, Number) else Real(emit, float(found))
     return (given["ct"] * found if kernel.cotangent else found).real()
 
@@ -147,10 +162,10 @@ def _text(kernel: Kernel) -> str:
     return "; ".join(ast.unparse(node) for node in (*kernel.partial.statements, kernel.partial.expression))
 
 
-def emit_kernel(char: str, alone: bool, tasks: Sequence[Task], given: Parameters) -> str:
+def emit_kernel(char: str, extent: int, tasks: Sequence[Task], given: Parameters) -> str:
     """Return the text of a kernel: ``int64(T **p, int64 n)``, 0 where a form does not reach an element.
 
-    `alone` says that there is one element.
+    It is for a group of so many elements, which decides how the loop is unrolled.
     """
     module, kind = ir.Module(), TYPES[char]
     places = {name: k for k, name in enumerate(given.names)}
@@ -161,7 +176,7 @@ def emit_kernel(char: str, alone: bool, tasks: Sequence[Task], given: Parameters
     for argument in body.args[:-1]:
         argument.attributes.add("noalias")
         argument.attributes.add("nonnull")
-    _Loop(body, char, alone, tasks, given, places).emit()
+    _Loop(body, char, extent, tasks, given, places).emit()
     _enter(module, body, kind, len(places))
     return str(module)
 
@@ -175,20 +190,23 @@ def _enter(module: ir.Module, body: ir.Function, kind: Any, count: int) -> None:
     builder.ret(builder.call(body, [*args, entry.args[1]]))
 
 
+def _several_vectors(module: ir.Module) -> Any:
+    """What tells LLVM to compute vectors side by side: in one alone each instruction waits for another."""
+    count = module.add_metadata(["llvm.loop.interleave.count", ir.IntType(32)(SIDE_BY_SIDE)])
+    node = module.add_metadata([count])
+    node.operands = (node, count)
+    return node
+
+
 class _Loop:
     """The loop of a kernel under construction."""
 
     def __init__(
-        self, function: Any, char: str, alone: bool, tasks: Sequence[Task], given: Parameters,
+        self, function: Any, char: str, extent: int, tasks: Sequence[Task], given: Parameters,
         places: dict[int, int],
     ) -> None:  # fmt: skip
-        self.function, self.kind, self.alone, self.tasks, self.given = (
-            function,
-            TYPES[char],
-            alone,
-            tasks,
-            given,
-        )
+        self.function, self.kind, self.extent = function, TYPES[char], extent
+        self.tasks, self.given = tasks, given
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.emit_numbers = _Emitter(self.b, char)
@@ -201,7 +219,7 @@ class _Loop:
             b.store(self.kind(-0.0), self.pointers[name])
         for name in given.numbers:
             self.known[name] = Real(self.emit_numbers, b.load(self.pointers[name]))
-        if self.alone:
+        if self.extent == 1:
             self._element(I64(0), {})
             b.ret(self._good(None))
             return
@@ -221,7 +239,9 @@ class _Loop:
         bad.add_incoming(now, b.block)
         following = b.add(i, I64(1), flags=["nuw", "nsw"])
         i.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, self.function.args[-1]), loop, after)
+        branch = b.cbranch(b.icmp_unsigned("<", following, self.function.args[-1]), loop, after)
+        if self.emit_numbers.forms and self.extent >= UNROLLED:
+            branch.set_metadata("llvm.loop", _several_vectors(self.function.module))
         b.position_at_end(after)
         for name in given.sums:
             b.store(totals[name], self.pointers[name])

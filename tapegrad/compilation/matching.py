@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
+from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -19,13 +19,14 @@ from tapegrad.compilation.events import (
     RESULT,
     WITHOUT_ERRORS,
     Brought,
+    Called,
     Event,
     Learner,
     Several,
     Source,
 )
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.planning import Planning
+from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program, alike, is_same, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
@@ -37,19 +38,25 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.kernels.words import Address
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
-MOST_PLANS = 8  # of a path, for calls that have computed as much before they end
+MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED = object()
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+
+
+# A function, which Tensor it is called with first, the other arguments, their types, and those by names.
+PlainCall = tuple[Any, int, tuple[Any, ...], list[type], dict[str, Any]]
 
 
 class Computation:
@@ -121,12 +128,14 @@ class Path(Computation):
         A function that gives the value as the caller is to have it.
     wait
         Whether a call waits for its plan.
+    warm
+        After how many calls a plan is made.
     served
         How many calls have followed it to its end.
     """
 
-    def __init__(self, program: Program, result: int, wait: bool = False) -> None:
-        self.result, self.wait = result, wait
+    def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
+        self.result, self.wait, self.warm = result, wait, warm
         n = len(program.events)
         self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
         self.begin: Address = abi.address(self.words)
@@ -137,6 +146,7 @@ class Path(Computation):
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
         self.value, self._product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
+        self.plain_calls: list[PlainCall | None] = []  # by events
         self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         self.reason = ""  # why there is no product
         self.served = 0
@@ -148,7 +158,7 @@ class Path(Computation):
 
     def renewed(self, others: Sequence[Program]) -> Path:
         """Return the same path with other buffers, or those of the others."""
-        out = Path(self.program.renewed(others), self.result, self.wait)
+        out = Path(self.program.renewed(others), self.result, self.wait, 2 * self.warm)
         out.served = self.served
         return out
 
@@ -167,18 +177,22 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        if planning.plan is not None and planning.run(told):
-            return True
+        plan = planning.plan
+        if plan is not None:
+            if plan.run(told):
+                planning.in_vain = 0
+                return True
+            planning.miss()
         found = super().compute(begin, pull, told)
         if found:
             planning.see(self.watched, told)
         return found
 
     def _planning(self, begin: int, pull: bool) -> Planning:
-        if len(self.plans) == MOST_PLANS:
-            self.plans.pop(next(iter(self.plans)))
         reverse = self.reverse if pull else None
-        found = self.plans[begin, pull] = Planning(self.program, reverse, self.result, begin, self.wait)
+        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
+        if len(self.plans) < MOST_PLANS:
+            self.plans[begin, pull] = found
         return found
 
     def explain(self) -> Way:
@@ -196,7 +210,10 @@ class Path(Computation):
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
+        self.plain_calls = [None] * (len(self.program.events) + 1)
         for k, event in enumerate(self.program.events):
+            if event.call is not None and self.program.exact[k]:
+                self.plain_calls[k] = _plain_call(event.call, arguments, results)
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             row[layout.EVENT_HANDLE] = id(results[k])
@@ -253,6 +270,15 @@ class Product(Computation):
             raise ValueError("an operand is not equal to itself")
         self.holds = of.holds
         super().__init__(program, Reverse(program, moving), path.begin, n)
+
+
+def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> PlainCall | None:
+    """A call of one Tensor and perhaps axes, as it is compared with; None if it is another one."""
+    first, *others = call.args or (None,)
+    if type(first) is not Source or not all(x is None or type(x) is int for x in others):
+        return None
+    handle = (arguments if first.kind == ARGUMENT else results)[first.value]
+    return call.function, id(handle), tuple(others), list(map(type, others)), call.kwargs
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -320,6 +346,10 @@ class Matcher:
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
         self._stale = True
+        self._filled: list[Handle] = []
+        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
+        self._recorded: list[Tensor] = []
+        self._pending: Tensor | None = None
 
     def _stand_in(self) -> Tensor:
         x = Tensor()
@@ -351,19 +381,20 @@ class Matcher:
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
         self._given, self._begin, self._learns, self.left = given, sources, learns, False
-        self._known, self._computed, self._warned = -1, 0, False
-        self._filled: list[Handle] = []
-        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
-        self._recorded: list[Tensor] = []
-        self._pending: Tensor | None = None
+        self._known, self._computed, self._warned, self._pending = -1, 0, False, None
         self.describe()
-        self._follow(self.paths[0], 0)
-        handling = forward.error_mode.get()
+        path = self.path = self.paths[0]
+        program = self.program = path.program
+        for buffer, x in zip(program.arguments, given, strict=True):
+            buffer[...] = x._v if isinstance(x, Handle) else x
+        state = self.state
+        state[NEXT_EVENT] = path.begin
+        handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
             self._told, self._raising, _ = forward.reported(handling)
-            self.state[layout.MATCHING_ERRORS] = id(handling)
-        compiled_methods.words[layout.MATCHING] = self.at
+            state[layout.MATCHING_ERRORS] = id(handling)
+        compiled_methods.words[MATCHING] = self.at
 
     def describe(self) -> None:
         """Write the words of paths that have changed."""
@@ -390,7 +421,7 @@ class Matcher:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode or op is POWER:
             return None
-        if forward.error_mode.get() is not self._handling:
+        if error_mode.get() is not self._handling:
             return None
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
@@ -415,15 +446,28 @@ class Matcher:
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
+        told = self.path.plain_calls[k]
+        if (
+            told is not None
+            and told[0] is function
+            and args
+            and id(args[0]) == told[1]
+            and (len(args) == 1 if not told[2] else [*map(type, args[1:])] == told[3] and args[1:] == told[2])
+            and (not kwargs if not told[4] else alike(told[4], kwargs))
+            and _enabled.get() is self.mode
+            and error_mode.get() is self._handling
+        ):
+            self.state[NEXT_EVENT] += EVENT_BYTES
+            return self.results[k]
         if k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
             known = self.program.events[k].call
             if (
                 known is not None
                 and known.function is function
-                and known.kwargs == kwargs
+                and alike(known.kwargs, kwargs)
                 and len(known.args) == len(args)
                 and all(self._is_given(k, given, x) for given, x in zip(known.args, args, strict=True))
-                and forward.error_mode.get() is self._handling
+                and error_mode.get() is self._handling
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
@@ -543,7 +587,7 @@ class Matcher:
 
     def _run(self, k: int) -> None:
         rows = self.program.rows
-        before = forward.error_mode.set(self._raising) if rows.calls else None
+        before = error_mode.set(self._raising) if rows.calls else None
         try:
             rows.run(self._computed, k)
             self._computed = k
@@ -551,7 +595,7 @@ class Matcher:
             self._warned = True
         finally:
             if before is not None:
-                forward.error_mode.reset(before)
+                error_mode.reset(before)
         raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
         self._warned = self._warned or bool(raised & self._told)
 
@@ -580,7 +624,7 @@ class Matcher:
         """Note how often an array, or the one that it is a view of, is known before somebody sees it."""
         for entry in ([self.program.buffer(source), 0], [self.program.buffer(source).base, 0]):
             if isinstance(entry[0], np.ndarray) and entry[0].ndim and id(entry[0]) not in self._lent:
-                entry[1] = sys.getrefcount(entry[0])
+                entry[1] = getrefcount(entry[0])
                 self._lent[id(entry[0])] = entry
 
     # ------------------------------------------------------------ leaving
@@ -600,13 +644,13 @@ class Matcher:
                 self._run(self._known)
         elif len(self._recorded) >= self._known:
             return
-        before, handling = _enabled.get(), forward.error_mode.set(self._handling)
+        before, handling = _enabled.get(), error_mode.set(self._handling)
         try:
             _enabled.set(self.recording)
             self._record()
         finally:
             _enabled.set(before)
-            forward.error_mode.reset(handling)
+            error_mode.reset(handling)
         if before is self.mode:
             _enabled.set(True if self.learner is None else self.recording)
 
@@ -690,17 +734,17 @@ class Matcher:
         """Compute what a call asks for that has followed its path; False where it is to be recorded."""
         while self._filled:
             del self._filled.pop()._v
-        if pull and not self.path.is_number:
+        path = self.path
+        if pull and not path.is_number:
             return False
-        for k in range(len(self.arguments)):
-            x = self.arguments[k]
-            if sys.getrefcount(x) > 3 or weakref.getweakrefcount(x):  # in the list, here, and as asked for
+        for x in self.arguments:
+            if getrefcount(x) > 3 or getweakrefcount(x):  # in the list, here, and as asked for
                 return False
         if isinstance(what, Product):  # it computes more, of which nobody is told errors
             with np.errstate(all="ignore"):
                 computed = self.compute_to(len(self.program.events))
                 return computed and what.compute(self._computed, pull, 0) and what.holds()
-        before = forward.error_mode.set(self._raising) if what.calls[pull] else None
+        before = error_mode.set(self._raising) if what.calls[pull] else None
         try:
             found = what.compute(self._computed, pull, self._told)
             if not found:  # by the rows, which give all values; a plan does not
@@ -709,7 +753,7 @@ class Matcher:
             found, self._warned = False, True
         finally:
             if before is not None:
-                forward.error_mode.reset(before)
+                error_mode.reset(before)
         return found
 
     def lent(self, k: int) -> np.ndarray | None:
@@ -719,8 +763,10 @@ class Matcher:
     def let_go(self) -> bool:
         """Give the paths other arrays, if somebody may have kept one that another call would write to."""
         self._given, self._begin, self.learner = (), None, None
+        if not self._lent:
+            return False
         lent, self._lent = self._lent, {}
-        kept = any(sys.getrefcount(lent[k][0]) > lent[k][1] for k in lent)
+        kept = any(getrefcount(lent[k][0]) > lent[k][1] for k in lent)
         if kept:
             before, self.paths, self._stale = self.paths, [], True
             for path in before:
@@ -730,6 +776,6 @@ class Matcher:
 
     def renew(self) -> None:
         """Let the Tensors go that now have histories, and have others in their places."""
-        self._recorded, self._stale = [], True
+        self._recorded, self._filled, self._stale = [], [], True
         self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
         self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]

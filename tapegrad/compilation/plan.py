@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
-from tapegrad.compilation.rows import Block, Rows, Step, is_dense
+from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -195,6 +195,8 @@ def _work(
             return known._replace(extent=0)
         at = 0 if divisor is None else abi.address(divisor)
         return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
+    if step.kind == layout.BY_SUMS:
+        return known._replace(extent=0)
     if step.extent > 1 and out.is_number:
         return known._replace(reads=reads[1:], is_sum=True)
     return known
@@ -206,9 +208,6 @@ def splits(n: int) -> list[int]:
         return [0, n]
     half = n // 2 - n // 2 % 8
     return splits(half)[:-1] + [half + k for k in splits(n - half)]
-
-
-INITIAL = np.add.reduce(np.array([-0.0]))  # what NumPy's sums begin with
 
 
 class Plan:
@@ -225,6 +224,7 @@ class Plan:
     def __init__(self) -> None:
         self.rows, self.kernels = Rows(), 0
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
+        self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._readers: dict[int, list[tuple[Operand, int]]] = {}  # by owner, with places of items
 
     def build(
@@ -268,6 +268,13 @@ class Plan:
             self.wholes[block.at] = describe(self.rows.keep(np.zeros(extent, block.char)))
         return self.wholes[block.at]
 
+    def block(self, char: str, n: int, k: int) -> Operand:
+        """Block number k of a group of so many elements."""
+        known = self._blocks.setdefault((char, min(n, BLOCK)), [])
+        if k == len(known):
+            known.append(describe(self.rows.keep(Block(np.dtype(char), min(n, BLOCK)))))
+        return known[k]
+
     def watch(self, events: Sequence[int]) -> None:
         """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
         state = self.rows.state
@@ -300,6 +307,7 @@ class _Fused:
     def __init__(self, plan: Plan, item: Item) -> None:
         self.plan, self.item = plan, item
         self.n, self.char = item.extent, item.char
+        self.blocks = 0  # in use
         self.levels: list[tuple[int, Work]] = []
         self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
         self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
@@ -370,7 +378,8 @@ class _Fused:
                 self.stored.add((level, name))
 
     def _block(self) -> Operand:
-        return describe(self.plan.rows.keep(Block(np.dtype(self.char))))
+        self.blocks += 1
+        return self.plan.block(self.char, self.n, self.blocks - 1)
 
     def _place(self, x: Operand) -> Operand:
         return self.places.get(_name(x), self.plan.wholes.get(x.at, x) if x.is_block else x)
@@ -402,7 +411,7 @@ class _Fused:
             for w in work
         ]
         parameters = Parameters(*(tuple(order[name] for name in part) for part in parts))
-        address = assembly.load(emit_kernel(self.char, self.n == 1, tasks, parameters))
+        address = assembly.load(emit_kernel(self.char, self.n, tasks, parameters))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
         places = [

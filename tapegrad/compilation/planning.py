@@ -40,17 +40,19 @@ class Planning:
         The plan in use.
     reason
         Why there is none, and will be none.
+    in_vain
+        How many calls in a row it could not compute.
     """
 
     def __init__(
-        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool
+        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool, warm: int
     ) -> None:
         self._program, self._reverse, self._result, self._begin = program, reverse, result, begin
         self.plan: Plan | None = None
         self.reason = "" if compiling_setting() != "off" else "TAPEGRAD_COMPILE=off"
-        self._wait = wait or compiling_setting() == "wait"
+        self._warm, self._wait = warm, wait or compiling_setting() == "wait"
         self._made: Plan | None = None  # not yet compared with the rows
-        self._calls = self._in_vain = 0
+        self._calls = self.in_vain = 0
         self._asked: int | None = None  # in which process
 
     def _outputs(self) -> list[np.ndarray]:
@@ -58,17 +60,10 @@ class Planning:
         gradients = [] if self._reverse is None else self._reverse.gradients
         return [self._program.values[self._result], *(x for x in gradients if x is not None)]
 
-    def run(self, told: int) -> bool:
-        """Compute a call by the plan; False where the rows are to do it."""
-        if self.plan.run(told):  # type: ignore[union-attr]
-            self._in_vain = 0
-            return True
-        self._failed()
-        return False
-
-    def _failed(self) -> None:
-        self._in_vain += 1
-        if self._in_vain == MOST_IN_VAIN:
+    def miss(self) -> None:
+        """Count a call that the plan could not compute."""
+        self.in_vain += 1
+        if self.in_vain == MOST_IN_VAIN:
             self.plan = self._made = None
             self.reason = f"{MOST_IN_VAIN} calls in a row met errors of numbers, or values beyond a form"
 
@@ -78,7 +73,7 @@ class Planning:
             self._compare(events, told)
         elif not self.reason and self._asked != background.generation[0]:
             self._calls += 1
-            if self._calls >= WARM:
+            if self._calls >= self._warm:
                 self._ask()
 
     def _ask(self) -> None:
@@ -116,13 +111,13 @@ class Planning:
         assert plan is not None
         plan.watch(events)
         if not plan.run(told):
-            self._failed()
+            self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():
             self.reason = "its value has other bits"
         elif not all(map(_agree, known[1:], outputs[1:])):
             self.reason = "its derivatives are others"
         else:
-            self.plan, self._made, self._in_vain = plan, None, 0
+            self.plan, self._made, self.in_vain = plan, None, 0
             return
         for x, value in zip(outputs, known, strict=True):
             x[...] = value

@@ -29,7 +29,8 @@ from tapegrad.tape.record import Template
 from tapegrad.tape.tape import LARGE
 
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
-CONCATENATE, BROADCAST, MEAN = MEANING[np.concatenate], MEANING[np.broadcast_to], MEANING[np.mean]
+CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
+MEAN, SUM = MEANING[np.mean], MEANING[np.sum]
 REDUCING = {
     MEANING[function]: ufunc
     for function, ufunc in (
@@ -237,6 +238,8 @@ class Program:
         if (reduced is not None or op is MEAN) and self.rows.reduce(
             reduced or np.add, operands[0], out, reduced is None
         ):
+            return
+        if op is SUM and self.rows.sums(operands[0], event.attrs["axis"], out):
             return
         if reduced is not None and out.flags.c_contiguous and operands[0].size:
             axis, keepdims = event.attrs["axis"], event.attrs["keepdims"]

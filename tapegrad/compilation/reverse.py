@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
 
+FEW = 32  # elements of a row whose sums over rows are a product with ones
 SUM, MEAN, MATMUL = (MEANING[f] for f in (np.sum, np.mean, np.matmul))
 
 
@@ -36,13 +38,14 @@ def partial_kernel(op: Elementwise, q: int, char: str) -> Kernel:
     partial = op.partial(q)
     names = ["ct", *(by_slot[slot] for slot in op.operands(q))]
     number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
-    return Kernel(partial, tuple(names), not op.explicit, table.kernel(number, abi.CODES[char]))
+    address = table.kernel(number, abi.CODES[char])
+    return Kernel(partial, op.rule.recorded[q], tuple(names), not op.explicit, address)
 
 
 def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
     """Return the kernel of another text of real numbers."""
     number = table.slot(partial.statements, partial.expression, names, cotangent)
-    return Kernel(partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
+    return Kernel(partial, partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
 
 
 def activity(events: Sequence[Event]) -> list[bool]:
@@ -399,6 +402,13 @@ class Reverse:
         target = self._like(source)
         shape = (1,) * (part.ndim - target.ndim) + target.shape
         axes = tuple(d for d, (n, m) in enumerate(zip(shape, part.shape, strict=True)) if n != m)
+        if axes and len(axes) == axes[-1] + 1 - axes[0] and is_dense(part):
+            after = math.prod(shape[axes[-1] + 1 :])
+            before, count = math.prod(shape[: axes[0]]), math.prod(part.shape[a] for a in axes)
+            if after < FEW < count:  # NumPy has a loop for each row
+                ones, stack = np.ones((1, count), part.dtype), part.reshape(before, count, after)
+                self.rows.call(np.matmul, [ones, stack, target.reshape(before, 1, after)])
+                return target
         self.rows.call(np.add.reduce, [part, axes, None, target.reshape(shape), True])
         return target
 

@@ -13,6 +13,7 @@ from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.ops import forward
+from tapegrad.ops.rules import Partial
 
 BLOCK = layout.PROGRAM_BLOCK
 Place = tuple[Address, int, int]  # of an operand: where it is, how it advances, the stride of a loop
@@ -21,8 +22,8 @@ Place = tuple[Address, int, int]  # of an operand: where it is, how it advances,
 class Block:
     """Elements that only the rows of a group know, anew for each block."""
 
-    def __init__(self, dtype: np.dtype) -> None:
-        self.array = np.zeros(BLOCK, dtype)
+    def __init__(self, dtype: np.dtype, size: int = BLOCK) -> None:
+        self.array = np.zeros(size, dtype)
 
 
 def is_dense(x: np.ndarray) -> bool:
@@ -31,9 +32,13 @@ def is_dense(x: np.ndarray) -> bool:
 
 
 class Kernel(NamedTuple):
-    """A kernel of a rule: its text, names of what it reads, whether it gives a product with the cotangent."""
+    """A kernel of a rule: its text, names of what it reads, whether it gives a product with the cotangent.
 
-    partial: Any
+    `partial` is the text that kernels are emitted from, `recorded` the one in which steps are calls.
+    """
+
+    partial: Partial
+    recorded: Partial
     names: tuple[str, ...]
     cotangent: bool
     address: Address
@@ -51,7 +56,7 @@ class Step(NamedTuple):
 
 NOTHING = Step(layout.BY_LOOP)
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
-STOPS = *CALLS, layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT  # and others that belong to no group
+STOPS = *CALLS, layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS  # all without a group
 
 
 class Rows:
@@ -131,6 +136,17 @@ class Rows:
         places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
         self._add(step, loop, data, places)
+        return True
+
+    def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
+        """Add sums along the last axis where that is short, so that NumPy's loops would be many."""
+        n, char = (x.shape[-1] if x.ndim else 0), x.dtype.char
+        if axis != (x.ndim - 1,) or not 0 < n <= layout.SHORT_ROW or (char, out.dtype.char) != ("d", "d"):
+            return False
+        if not (is_dense(x) and is_dense(out)) or 0 in forward.error_test() or not sums_short_rows(n):
+            return False
+        places = [(abi.address(place), 0, 0) for place in (self.keep(INITIAL), x, out)]
+        self._add(Step(layout.BY_SUMS, np.add, (x,), (out,), out.size), 0, n, places)
         return True
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Any], out: Any, extent: int = 0) -> bool:
@@ -271,6 +287,20 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 
 NOWHERE = "nowhere"
+INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with
+
+
+@functools.cache
+def sums_short_rows(n: int) -> bool:
+    """Whether sums of rows of so many elements have the bits of NumPy's."""
+    x, out = np.random.default_rng(n).normal(size=(9, n)), np.zeros(9)
+    x[0] = -0.0
+    rows = Rows()
+    places = [(abi.address(place), 0, 0) for place in (INITIAL, x, out)]
+    rows._add(Step(layout.BY_SUMS, np.add, (x,), (out,), 9), 0, n, places)
+    rows.seal()
+    rows.run(0, 1)
+    return bool(out.tobytes() == np.add.reduce(x, (1,)).tobytes())
 
 
 @functools.cache

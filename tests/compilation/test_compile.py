@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.compilation import function as compilation
+from tapegrad.compilation.reverse import FEW
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
+from tapegrad.kernels.replay.layout import SHORT_ROW
 from tapegrad.scipy import optimize
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
@@ -147,6 +149,24 @@ def test_reductions_have_the_bits_of_numpys(function, n):
     for f in (lambda x: function(x), lambda x: function(x * 1.0) * 2.0):
         assert follows(compare(f, calls))
         assert follows(compare(lambda x, f=f: f(x.reshape(1, -1)), calls))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [*range(1, 18), FEW - 1, FEW, FEW + 1, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1])
+def test_sums_along_axes_have_the_bits_of_numpys(n, kind):
+    random = np.random.default_rng(n)
+    w = random.normal(size=(40, n)).astype(kind)
+
+    def f(x):
+        y = x * w + x[0]  # of which derivatives are sums over rows
+        return np.sum(np.sum(y, axis=-1) * np.sum(x, -1)) + np.sum(np.sum(y[None] * y, 1)) + np.sum(x[:, :1])
+
+    x = random.normal(size=(40, n)).astype(kind)
+    special = np.where(random.random((40, n)) < 0.5, -0.0, 0.0).astype(kind)
+    calls = [(x * kind(1 + k),) for k in range(5)] + [(special,), (-abs(special),)]
+    calls.append((np.where(random.random((40, n)) < 0.2, kind(np.inf), x),))
+    tolerance = 1e-12 if kind is np.float64 else 1e-4
+    assert follows(compare(f, calls, tolerance=tolerance))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4), (2, 0), (2, 3, 4)])
@@ -297,6 +317,23 @@ def test_a_refused_direction_ends_the_call_as_an_error_does():
     taken = [np.full(n, -1) for n in range(200)]  # the memory of what was expected
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     assert tg.grad(np.sum(np.sin(x) * x), x)[0].shape == (2,) and len(taken) == 200
+
+
+def test_arguments_that_are_arrays_now_are_compared_by_what_they_are():
+    """They are no truth values, as which tuples and dicts would compare them with numbers."""
+
+    def f(x, low, where):
+        return np.sum(np.clip(x, low, None) * 2.0) + np.sum(x, where=where)
+
+    def given(k):
+        low, where = (0.1, True) if k < 4 else (np.array([0.2, 0.4]), np.array([True, False]))
+        return np.array([0.3, 0.1]) * (k + 1), low, where
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(8):
+        value, gradient = compiled.value_and_grad(*given(k))
+        assert value == recorded(*given(k))[0]
+        np.testing.assert_array_equal(gradient, recorded(*given(k))[1])
 
 
 def test_where_a_norm_has_its_kink_the_product_is_recorded():

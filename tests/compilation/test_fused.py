@@ -13,6 +13,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import background, fusing, plan, planning
+from tapegrad.compilation.fusing import UNROLLED
+from tapegrad.compilation.matching import MOST_PLANS
 from tapegrad.compilation.plan import MOST_TASKS
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
@@ -45,6 +47,8 @@ def scaled_by_results(x):
     return np.sum(y * s) + np.mean(y * y) * s
 
 
+LIMITS = UNROLLED, PROGRAM_BLOCK, 2 * PROGRAM_BLOCK
+SIZES = [1, 2, 10, 127, 129, *(n + more for n in LIMITS for more in (-1, 0, 1)), 20_011]
 FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
 
 
@@ -68,8 +72,7 @@ def compare(f, arguments, kind, **how):
 
 @pytest.mark.parametrize("f", FUNCTIONS)
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("n", [1, 2, 10, 127, 129, PROGRAM_BLOCK - 1, PROGRAM_BLOCK, PROGRAM_BLOCK + 1,
-                               2 * PROGRAM_BLOCK + 1, 20_011])  # fmt: skip
+@pytest.mark.parametrize("n", SIZES)
 def test_sizes_on_both_sides_of_a_block(f, kind, n):
     x = np.linspace(-1.5, 1.4, n).astype(kind)
     compiled = compare(f, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
@@ -144,6 +147,44 @@ def test_values_that_are_looked_at():
     x = np.linspace(-1.0, 1.0, 3000)
     compiled = compare(f, [x * (1 + 0.01 * k) * (-1) ** (k // 2) for k in range(4 * CALLS)], np.float64)
     assert fused(compiled)
+
+
+def test_more_places_to_look_than_there_are_plans():
+    def f(x, k):
+        for j in range(12):
+            x = x * 1.5
+            if j == k:
+                assert np.all(np.isfinite(x))
+        return np.sum(x * x)
+
+    x, compiled, recorded = np.linspace(0.1, 1.0, 50), tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(2 * CALLS * 12):
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, k // 14), recorded(x, k // 14)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    paths = [path for kind in compiled._kinds.values() for path in kind.matcher.paths]
+    assert max(len(path.plans) for path in paths) == MOST_PLANS
+
+
+def test_programs_that_are_made_anew_are_planned_ever_later():
+    kept = []
+
+    def f(x, keep):
+        y = x * 2.5
+        if keep:
+            kept.append(y.detach().numpy())
+        return np.sum(y * y)
+
+    jobs = []
+    real = planning.Planning.make
+    planning.Planning.make = lambda self: (jobs.append(1), real(self))[1]
+    try:
+        compiled = tg.compile(f, wait=True)
+        for k in range(200):
+            compiled.value_and_grad(np.ones(50), k % 5 == 4)
+    finally:
+        planning.Planning.make = real
+    assert len(jobs) < 10
 
 
 def test_tensors_that_are_kept():
@@ -345,3 +386,19 @@ def test_interrupts():
     found = f.value_and_grad(x)
     assert found[0] == wanted[0]
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
+
+
+def test_the_slope_of_tanh_by_its_parts():
+    """Beside the exact one: 4 / (e**x + e**-x)**2 in extended precision."""
+    x = np.concatenate([np.linspace(-25.0, 25.0, 20_001), np.linspace(-349.0, 349.0, 999),
+                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8]])  # fmt: skip
+    compiled = tg.compile(lambda x: np.sum(np.tanh(x)), wait=True)
+    for _ in range(CALLS):
+        _, slope = compiled.value_and_grad(x)
+    assert fused(compiled)
+    wide = x.astype(np.longdouble)
+    exact = 4 / np.square(np.exp(wide) + np.exp(-wide))
+    assert np.max(np.abs(slope - exact) / np.spacing(exact.astype(float))) < 4
+    far = np.where(np.arange(x.size) == 7, 355.0, x)
+    np.testing.assert_allclose(compiled.grad(far)[7], 4 * np.exp(-710.0), rtol=1e-14)
+    assert np.isnan(compiled.grad(np.where(np.arange(x.size) == 7, np.nan, x))[7])

@@ -38,6 +38,8 @@ def rows_from(state: int, begin: int, end: int) -> int:
                 add_up(at)
             elif kind == BY_REDUCTION:
                 reduce(at)
+            elif kind == BY_SUMS:
+                sum_rows(at)
             else:
                 steps = at + 8 * ROW_STEPS
                 invoke(i64(at).row_function, at + 8 * ROW_PLACES, steps, steps + 32, i64(at).row_data)
@@ -126,6 +128,29 @@ def call_row(state: int, at: int) -> int:
         invoke(s.clear_error)
         return 0
     invoke(s.drop_reference, out)
+    return 1
+
+
+def sum_rows(at: int) -> int:
+    """Sum rows of so many doubles, each as NumPy does."""
+    r, n = i64(at), i64(at).row_data
+    begin, x, out = f64(r[ROW_PLACES])[0], r[ROW_PLACES + 1], f64(r[ROW_PLACES + 2])
+    for k in range(r.row_extent):
+        row = f64(x + 8 * n * k)
+        total, done = -0.0, 0
+        if n >= 8:
+            a, b, c, d = row[0], row[1], row[2], row[3]
+            e, f, g, h = row[4], row[5], row[6], row[7]
+            done = 8
+            while done + 8 <= n:
+                a, b, c, d = a + row[done], b + row[done + 1], c + row[done + 2], d + row[done + 3]
+                e, f, g, h = e + row[done + 4], f + row[done + 5], g + row[done + 6], h + row[done + 7]
+                done += 8
+            total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+        while done < n:
+            total = total + row[done]
+            done += 1
+        out[k] = begin + total
     return 1
 
 

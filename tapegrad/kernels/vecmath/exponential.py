@@ -18,6 +18,7 @@ LOG2_E = 1.4426950408889634
 LN2_HI = 0.6931471805598903  # 42 bits: exact products with |n| < 2**11
 LN2_LO = 5.497923018708371e-14
 LARGEST = 710.6  # beyond it sinh and cosh overflow, and so does what they compute
+STEEPEST = 350.0  # of tanh: e**(2x) is not far from the largest double
 TINY = 1e-17  # an odd function of a smaller argument is the argument
 
 
@@ -110,8 +111,9 @@ def cosh(x):
     return value + value
 
 
-def tanh(x):
-    y = within(abs(x), 0.0, 20.0)  # tanh(20) rounds to 1
+def tanh_parts(x):
+    """Limited |x|, whether it is small, and what is to be added to it, or to 1 where it is not small."""
+    y = within(abs(x), 0.0, STEEPEST)  # tanh(20) rounds to 1, but its slope does not to 0
     small = y < 0.8
     t, r = reduced(y + y)
     scale = power_of_two(t)
@@ -119,5 +121,20 @@ def tanh(x):
     p = w * polynomial(w, TANH_P)
     q = polynomial(w, TANH_Q)
     denominator = mad(scale, expm1_short(r), scale + 1.0)
-    quotient = select(small, y * p, -2.0) / select(small, q, denominator)
+    return y, small, select(small, y * p, -2.0) / select(small, q, denominator)
+
+
+def tanh(x):
+    y, small, quotient = tanh_parts(x)
     return copysign(select(small, y, 1.0) + quotient, x)
+
+
+def slope_of_tanh(x):
+    """1 - tanh(x)**2, by the parts of tanh: beside tanh of the same number it takes next to nothing."""
+    y, small, quotient = tanh_parts(x)
+    t = y + quotient
+    return select(small, 1.0 - t * t, -quotient * (2.0 + quotient))
+
+
+def slope_of_tanh_ok(x):
+    return ~(abs(x) > STEEPEST)  # NaN is all right
