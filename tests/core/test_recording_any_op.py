@@ -14,6 +14,7 @@ from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputE
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
+from tapegrad.ops import MEANING
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
 from tests.tiers import thinned
@@ -720,3 +721,21 @@ def test_a_large_result_beside_a_broadcast_operand_has_memory_of_the_stock(dtype
             assert found.strides == wanted.strides
             if k < len(spread):
                 assert isinstance(found.base, np.ndarray), "fresh memory"
+
+
+def test_two_threads_come_to_new_ops_at_once():
+    """What compiled code has of one op, where another thread asks for that of another one meanwhile."""
+
+    class Interrupted:
+        """An op, and as its masks are read another thread goes on."""
+
+        def __getattr__(self, name):
+            if name == "masks":
+                compiled_methods._sheets_by_op.pop(MEANING[np.prod], None)
+                compiled_methods.sheet_of(MEANING[np.prod])
+            return getattr(MEANING[np.sum], name)
+
+    op = Interrupted()
+    sheet = compiled_methods._sheet(op, 0, (None, None))
+    kept = next(row for row in compiled_methods._kept if type(row) is tuple and row[2] is op)
+    assert sheet[layout.KEY] == id(kept[-1])
