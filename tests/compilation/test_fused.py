@@ -417,7 +417,8 @@ wrong = []
 def work(seed):
     chosen = random.Random(seed)
     for i in range(600):
-        x, k = np.linspace(-1, 1, chosen.choice([10, 1000, 3000])) * (1 + chosen.random()), chosen.randrange(30)
+        n, k = chosen.choice([10, 1000, 3000]), chosen.randrange(30)
+        x = np.linspace(-1, 1, n) * (1 + chosen.random())
         value, gradient = compiled.value_and_grad(x, k)
         if i % 5 == 0:
             wanted, expected = recorded(x, k)
