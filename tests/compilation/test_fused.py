@@ -402,3 +402,37 @@ def test_the_slope_of_tanh_by_its_parts():
     far = np.where(np.arange(x.size) == 7, 355.0, x)
     np.testing.assert_allclose(compiled.grad(far)[7], 4 * np.exp(-710.0), rtol=1e-14)
     assert np.isnan(compiled.grad(np.where(np.arange(x.size) == 7, np.nan, x))[7])
+
+
+THREADS = """
+import random, threading
+import numpy as np, tapegrad as tg
+def f(x, k):
+    y = np.tanh(x * 1.1) + x
+    if k % 3 == 0: y = np.exp(-y * y)
+    if k % 5 == 0: y = y * 2.0 - np.sin(y)
+    return np.sum(y * y)
+compiled, recorded = tg.compile(f), tg.func.value_and_grad(f)
+wrong = []
+def work(seed):
+    chosen = random.Random(seed)
+    for i in range(600):
+        n, k = chosen.choice([10, 1000, 3000]), chosen.randrange(30)
+        x = np.linspace(-1, 1, n) * (1 + chosen.random())
+        value, gradient = compiled.value_and_grad(x, k)
+        if i % 5 == 0:
+            wanted, expected = recorded(x, k)
+            if value != wanted or not np.abs(gradient - expected).max() <= 1e-12 * np.abs(expected).max():
+                wrong.append((x.size, k))
+threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert not wrong, wrong
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("when", ["background", "wait", "off"])
+def test_threads(when):
+    found = run(THREADS, TAPEGRAD_COMPILE=when)
+    assert found.returncode == 0 and not found.stderr, found.stderr

@@ -14,7 +14,7 @@ from tapegrad.errors import GraphFreedError, ShapeError, TapeError, UnusedInputE
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
-from tapegrad.ops import REGISTRY
+from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.pool import MIN_BYTES
@@ -745,3 +745,21 @@ def test_a_value_in_memory_that_others_can_write_to_is_left_to_python():
         out = dispatch.record(op, value, (x, a), None)
         assert not np.shares_memory(out._v, array)
         tg.grad(out, x, np.ones(n), retain_graph=True)
+
+
+def test_two_threads_come_to_new_ops_at_once():
+    """What compiled code has of one op, where another thread asks for that of another one meanwhile."""
+
+    class Interrupted:
+        """An op, and as its masks are read another thread goes on."""
+
+        def __getattr__(self, name):
+            if name == "masks":
+                compiled_methods._sheets_by_op.pop(MEANING[np.prod], None)
+                compiled_methods.sheet_of(MEANING[np.prod])
+            return getattr(MEANING[np.sum], name)
+
+    op = Interrupted()
+    sheet = compiled_methods._sheet(op, 0, (None, None))
+    kept = next(row for row in compiled_methods._kept if type(row) is tuple and row[2] is op)
+    assert sheet[layout.KEY] == id(kept[-1])
