@@ -190,5 +190,80 @@ def test_gradients_beside_recording_finalizers(count):
     assert ran > 5 * count
 
 
+# ---------------------------------------------------------------- views made of what is being written to
+
+
+def without_history(y):
+    with tg.no_grad():
+        return y[1:4]
+
+
+VIEWS = {
+    "view": lambda y: y[1:4], "detached": lambda y: y.detach()[1:4], "without history": without_history,
+    "reshaped": lambda y: y.reshape(2, 3)[:, 1], "moved": lambda y: y.T[1:4], "data": lambda y: y.data,
+}  # fmt: skip
+WRITES = {
+    "a slice": lambda y, v: y.__setitem__(slice(1, 3), v[:2]), "all": lambda y, v: y.__setitem__(..., v),
+    "an element": lambda y, v: y.__setitem__(2, 5.0), "+=": lambda y, v: y.__iadd__(v),
+    "a number": lambda y, v: y.__setitem__(slice(1, 3), 5.0),
+    "an array": lambda y, v: y.__setitem__(slice(1, 3), np.array([5.0, 6.0])),
+    "a part": lambda y, v: y.__setitem__(slice(1, 3), y[1:3].__iadd__(v[1:3])),
+    "diagonal": lambda y, v: np.fill_diagonal(y.reshape(2, 3), v[0]),
+}  # fmt: skip
+
+
+class Cycle:
+    """What calls a function as it is collected."""
+
+    def __init__(self, function):
+        self.itself, self.function = self, function
+
+    def __del__(self):
+        self.function()
+
+
+@pytest.fixture
+def quick_collections():
+    """Nothing that there is already is looked at, and nothing is collected until a test says so."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.enable()
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_view_made_while_its_tensor_is_written_to(view, write, quick_collections):
+    """At each object that the write makes: it sees what is written, then and later, and has its history."""
+    view, write, x, ran = VIEWS[view], WRITES[write], leaf(np.linspace(1.0, 2.0, 6)), 0
+    for read in (False, True):  # by another operation, so that the memory is not changed
+        write(x * 2.0, x * 3.0)
+        for k in range(1, 12):
+            y, v, made = x * 2.0, x * 3.0, []
+            kept = y * y if read else None
+            Cycle(lambda y=y, made=made: made.append(view(y)))
+            gc.set_threshold(gc.get_count()[0] + k)
+            gc.enable()
+            write(y, v)
+            gc.disable()
+            if not made:
+                gc.collect()
+                continue
+            ran += 1
+            seen, wanted = made[0], view(y)
+            np.testing.assert_array_equal(seen.detach(), wanted.detach())
+            if seen.requires_grad and wanted.requires_grad:
+                both = (tg.grad(np.sum(t), x, retain_graph=True)[0].numpy() for t in (seen, wanted))
+                np.testing.assert_array_equal(*both)
+            y[2] = 77.0
+            np.testing.assert_array_equal(seen.detach(), view(y).detach())
+            del kept
+    assert ran
+
+
 if __name__ == "__main__":
     measure(int(sys.argv[1]))

@@ -102,10 +102,13 @@ class Extra:
 
 def extra(x: Handle) -> Extra:
     """Return a Tensor's extra state, made when first asked for."""
-    found = x._extra
+    found: Extra | None = x._extra
     if found is None:
-        found = x._extra = Extra()
-    return found  # type: ignore[no-any-return]
+        made = Extra()  # which may run a finalizer, that asks for it too
+        found = x._extra
+        if found is None:
+            found = x._extra = made
+    return found
 
 
 def previous_cells(x: Handle) -> list[Cell]:
@@ -135,22 +138,28 @@ def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = F
 def storage_of(x: Handle) -> Storage:
     """Return what a Tensor shares memory through."""
     state = extra(x)
-    storage: Storage | None = state.storage
-    if storage is None:
+    while state.storage is None:
         torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
         whole = wrap(x._v, STALE) if torn else alias_of(x)
-        storage = state.storage = Storage(x, whole, Memory(x._v, state.version))
-        storage.torn = torn
-    return storage
+        made = Storage(x, whole, Memory(x._v, state.version))
+        made.torn = torn
+        # what was made may have run a finalizer, that wrote to it or made a view of it
+        if (
+            state.storage is None
+            and whole._v is x._v
+            and whole._tape is x._tape
+            and (torn or whole._at is x._at)
+        ):
+            state.storage = made
+    found: Storage = state.storage
+    return found
 
 
 def join(x: Handle, view: H, detached: bool = False) -> H:
     """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
     if expected and id(view) in expected:
         return view  # it is joined when it is recorded
-    theirs = view._extra
-    if theirs is None:
-        theirs = view._extra = Extra()
+    theirs = extra(view)
     if theirs.storage is None:
         mine = x._extra
         storage = None if mine is None else mine.storage

@@ -736,7 +736,7 @@ def test_a_write_costs_what_it_writes():
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert y._v.__array_interface__["data"][0] == place
-        assert peak < n
+        assert peak < 2 * n  # a mark each is reserved for elements written several times, and not touched
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 2, 3), (4, 0)])

@@ -233,8 +233,8 @@ def scattered_words(tape: int, whole: int, places: int) -> int:
             invoke(g.decref, words)
         return 0
     marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8), i64(obj(places).data)
-    for i in range(size):
-        marks[i] = 0
+    for i in range(count):  # no others are looked at
+        marks[given[i]] = 0
     for i in range(count - 1, -1, -1):
         w[i] = given[i]
         if marks[given[i]]:

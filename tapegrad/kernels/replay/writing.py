@@ -207,6 +207,8 @@ def written_to(self: int, key: int, view: int, new: int) -> int:
     invoke(g.incref, f[PLACE + 1])
     invoke(g.incref, x)
     invoke(g.incref, tape)
+    if storage != 0:
+        invoke(g.incref, storage)
     if obj(part).type != g.ndarray_type and basic(key) == obj(x).ndim:
         place = place_of(key, x)
     taken = taken_in(tape, frame, part, new, code_of(x))
@@ -225,6 +227,7 @@ def written_to(self: int, key: int, view: int, new: int) -> int:
     else:
         invoke(g.decref, f[PLACE + 1])
         invoke(g.decref, x)
+    drop_position(storage, 0)
     invoke(g.decref, tape)
     return done
 
@@ -402,8 +405,12 @@ def version_after(self: int, storage: int) -> int:
         state = call(g.vectorcall, g.extra_type, args, 0, 0)
         if state == 0:
             return 0
-        obj(self).extra = state
-        invoke(g.decref, g.none_at_all)
+        if obj(self).extra == g.none_at_all:  # else a finalizer has made it meanwhile
+            obj(self).extra = state
+            invoke(g.decref, g.none_at_all)
+        else:
+            invoke(g.decref, state)
+            state = obj(self).extra
     if storage != 0:
         counter = obj(obj(storage).memory).writes
         invoke(g.incref, counter)
@@ -433,17 +440,15 @@ def write_values(
 ) -> int:
     """As `write_at`: change the values, in a copy where something else refers to them, and the history.
 
-    What was made for the record may have run anything, so the Tensor is looked at once more. Its history is
-    out of sight (`core.inplace._tear`) until it is that of its values again; a view takes its own from that.
+    What is made for the record may run anything, so the Tensor is looked at before and after; from then on
+    nothing else runs in this thread. Its history is out of sight (`core.inplace._tear`) until it is that of
+    its values again; a view takes its own from that.
     """
     g, f = i64(shared()), i64(frame)
     x, at, holders = f[VALUE + 1], f[PLACE + 1], 2 + 2 * (storage != 0)  # the Tensor, frame, whole and memory
     if obj(self).v != x or obj(self).at != at or room(tape) == 0 or storage_alone(self, view) != storage:
         return UNHANDLED
-    target, seen = x, 0
-    alone = obj(x).refcount == holders + sees(view, x) and is_own_memory(tape, x, sees(view, obj(x).base))
-    if view != 0 and alone:
-        alone = obj(obj(view).v).refcount == 1  # else a tape keeps what is seen there
+    target, seen, alone = x, 0, seen_by_no_other(tape, x, view, holders, 0)
     if alone:
         invoke(g.incref, target)
     else:
@@ -454,27 +459,56 @@ def write_values(
         seen = view_like(obj(view).v, x, target)
         if seen == 0:
             return drop_position(target, 0)
-        put_history(view, g.stale_tape, g.none_at_all, 0, 0)
-    put_history(self, g.stale_tape, g.none_at_all, storage, g.true)
-    out = UNHANDLED
-    if set_values(target, key, seen, f[VALUE]) == 0:
-        put_history(self, tape, at, storage, g.false)
-    else:
-        out = commit(g.assign_sheet, tape, frame, 2, g.zero, target, size_of(x), attrs, words)
-        if out != 0 and out != UNHANDLED:
-            if storage != 0:
-                put_whole(storage, out)
-            if view != 0:
-                put_value(view, seen)
-            put_value(self, target)
-            put_history(self, tape, obj(out).at, storage, g.false)
-            invoke(g.decref, out)
-            out = g.none_at_all
-        elif out == UNHANDLED or alone == 0:  # else the values have changed
-            put_history(self, tape, at, storage, g.false)
+    done, out = 0, commit(g.assign_sheet, tape, frame, 2, g.zero, target, size_of(x), attrs, words)
+    if out == UNHANDLED:
+        done = UNHANDLED
+    elif out != 0:
+        if alone:  # but for the Tensor of the record, this function and perhaps the log
+            logged = i64(obj(obj(tape).log).items)[call(g.long_as, obj(out).at) - 1] == x
+            alone = seen_by_no_other(tape, x, view, holders + 2 + logged, 1)
+        if obj(self).v != x or obj(self).at != at or storage_alone(self, view) != storage:
+            done = UNHANDLED
+        elif target == x and alone == 0:
+            done = UNHANDLED
+        else:
+            done = put_all(self, tape, key, view, storage, out, seen, f[VALUE])
+        invoke(g.decref, out)
     drop_position(seen, 0)
     invoke(g.decref, target)
-    return out
+    return done
+
+
+def put_all(self: int, tape: int, key: int, view: int, storage: int, out: int, seen: int, value: int) -> int:
+    """Write into the value of a record's Tensor, which has the value and history of ours from then on."""
+    g, before, target = i64(shared()), obj(self).at, obj(out).v
+    invoke(g.incref, before)
+    if view != 0:
+        put_history(view, g.stale_tape, g.none_at_all, 0, 0)
+    put_history(self, g.stale_tape, g.none_at_all, storage, g.true)
+    done = UNHANDLED
+    if set_values(target, key, seen, value) == 0:
+        put_history(self, tape, before, storage, g.false)
+    else:
+        if storage != 0:
+            put_whole(storage, out)
+        if view != 0:
+            put_value(view, seen)
+        put_value(self, target)
+        put_history(self, tape, obj(out).at, storage, g.false)
+        done = g.none_at_all
+    invoke(g.decref, before)
+    return done
+
+
+def seen_by_no_other(tape: int, x: int, view: int, holders: int, more: int) -> int:
+    """Whether only so many holders, and a view if there is one, see an array and its memory.
+
+    To the array of the view so many more refer than it does.
+    """
+    alone = obj(x).refcount == holders + sees(view, x) and is_own_memory(tape, x, sees(view, obj(x).base))
+    if view != 0 and alone:
+        alone = obj(obj(view).v).refcount == 1 + more  # else a tape keeps what is seen there
+    return alone
 
 
 def set_values(target: int, key: int, seen: int, value: int) -> int:
