@@ -183,7 +183,9 @@ class Program:
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands."""
-        known = [np.array(event.value) for event in events]
+        known = [np.asarray(event.value) for event in events]
+        for k in range(self.shared):  # where it may be in the very buffers
+            known[k] = known[k].copy()
         with np.errstate(all="ignore"):
             self.rows.run(0, len(events))
         self.rows.state[layout.ERRORS_MET] = 0
