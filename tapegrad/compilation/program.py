@@ -156,7 +156,8 @@ class Program:
         if before is not None:
             self.arguments = before.arguments
         for buffer, x in zip(self.arguments, arguments, strict=True):
-            buffer[...] = x
+            if buffer is not x:  # as another thread may be writing to it
+                buffer[...] = x
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
         self.views: list[bool] = []
