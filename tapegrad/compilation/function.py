@@ -328,8 +328,11 @@ class Kind:
     def explain(self) -> Calls:
         """Tell what is known of these calls."""
         leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
-        if self.is_free():
-            self.matcher.describe()
+        if self.lock.acquire(blocking=False):
+            try:
+                self.matcher.describe()
+            finally:
+                self.lock.release()
         ways = tuple(path.explain() for path in self.matcher.paths)
         return Calls(leaves, self.calls, ways, dict(self.left), self.reason)
 

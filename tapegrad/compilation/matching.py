@@ -30,7 +30,7 @@ from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program, alike, is_same, number_of, view_of
 from tapegrad.compilation.recorded import operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
-from tapegrad.compilation.second import GradientEvents
+from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.core import base, compiled_methods
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import apply, record
@@ -250,8 +250,6 @@ class Product(Computation):
     ----------
     direction
         A buffer for each leaf of the arguments.
-    holds
-        Whether it is right for the values that there are, once they are computed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -268,8 +266,16 @@ class Product(Computation):
         program = Program(of.events, path.program.arguments, [path.program], exact, unused)
         if program.shared < n:
             raise ValueError("an operand is not equal to itself")
-        self.holds = of.holds
+        for k in unused:  # nobody reads them; if somebody did, it were to be seen
+            value = program.values[k]
+            if value.dtype.kind in "fc" and value.flags.writeable and not program.views[k]:
+                value.fill(np.nan)
+        self._looked_at = of.looked_at
         super().__init__(program, Reverse(program, moving), path.begin, n)
+
+    def holds(self) -> bool:
+        """Whether it is right for the values that there are, once they are computed."""
+        return all(is_as_before(self.program, j) for j in self._looked_at)
 
 
 def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> PlainCall | None:

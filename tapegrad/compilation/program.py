@@ -157,7 +157,8 @@ class Program:
         if before is not None:
             self.arguments = before.arguments
         for buffer, x in zip(self.arguments, arguments, strict=True):
-            buffer[...] = x
+            if buffer is not x:  # as another thread may be writing to it
+                buffer[...] = x
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
         self.views: list[bool] = []
@@ -184,7 +185,9 @@ class Program:
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands."""
-        known = [np.array(event.value) for event in events]
+        known = [np.asarray(event.value) for event in events]
+        for k in range(self.shared):  # where it may be in the very buffers
+            known[k] = known[k].copy()
         with np.errstate(all="ignore"):
             self.rows.run(0, len(events))
         self.rows.state[layout.ERRORS_MET] = 0

@@ -352,7 +352,7 @@ class Reverse:
             if partial.zero:
                 continue
             if partial.constant is not None and not op.explicit:
-                self._scaled(event.operands[q], ct, partial.constant, out)
+                self._scaled(event.operands[q], ct, partial.constant, out, len(wanted) == 1)
                 continue
             reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in op.operands(q)]
             self._by_kernel(event.operands[q], partial_kernel(op, q, kind.char), ct, reads, out)
@@ -366,13 +366,14 @@ class Reverse:
         self.rows.call(np.positive, [np.broadcast_to(x, out.shape), copy])
         return copy
 
-    def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray) -> None:
-        """Give a multiple of the cotangent."""
+    def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray, alone: bool) -> None:
+        """Give a multiple of the cotangent, `alone` if no other operand gets any."""
         summed = self._ndim(source) == 0 and out.ndim > 0
         if ct.ndim == 0 and self._is_stretched(source, out):
             ct = self._dense(np.broadcast_to(ct, out.shape), out)
         part: Any = ct
-        self.own.discard(id(ct))  # it may be that of several operands now
+        if not alone:
+            self.own.discard(id(ct))  # it may be that of several operands now
         if factor != 1 or (summed and ct.ndim == 0):
             part = np.zeros((), ct.dtype) if ct.ndim == 0 else self._part(source, out, summed)
             count = out.size if summed and ct.ndim == 0 else 1

@@ -48,7 +48,7 @@ class GradientEvents:
     gradients
         What each argument gets; None where the result does not depend on it.
     looked_at
-        Events whose rules look at values, see `holds`.
+        Events whose rules look at values, see `is_as_before`.
     """
 
     def __init__(self, program: Program, result: int) -> None:
@@ -69,15 +69,6 @@ class GradientEvents:
                         found[sources[q]] = part if before is None else self._emit(ADD, [before, part])
         self.gradients = [found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
 
-    def holds(self) -> bool:
-        """Whether rules that look at values do for those at hand what they did for others."""
-        for j in self.looked_at:
-            event, out = self.program.events[j], number_of(self.program.values[j])
-            operands = [number_of(x) if isinstance(x, np.ndarray) else x for x in self.program.live[j]]
-            if not is_followed(event.op, out, operands, event.attrs):
-                return False
-        return True
-
     def _pulled(self, j: int, ct: Source, wanted: list[int]) -> dict[int, Source]:
         """What the operands of an event get of its cotangent."""
         event = self.program.events[j]
@@ -93,7 +84,7 @@ class GradientEvents:
             event.op, self._value(ct), self.values[j], values, constants, event.attrs, wanted
         )
         if steps is None:
-            raise NoProgram(f"the rule of {event.op.name} looks at values")
+            raise NoProgram(f"what the rule of {event.op.name} applies is not the same for all values")
         if steps.nonzero or steps.branched:
             self.looked_at.append(j)
         return self._followed(steps, {"ct": [ct], "out": [Source(RESULT, j)], "input": inputs})
@@ -147,6 +138,13 @@ class GradientEvents:
             j, q = source.value
             return number_of(self.program.live[j][q])
         return source.value
+
+
+def is_as_before(program: Program, j: int) -> bool:
+    """Whether an event's rule, which looks at values, does for those at hand what it did for others."""
+    event, out = program.events[j], number_of(program.values[j])
+    operands = [number_of(x) if isinstance(x, np.ndarray) else x for x in program.live[j]]
+    return is_followed(event.op, out, operands, event.attrs)
 
 
 def _is_array(x: Any) -> bool:
