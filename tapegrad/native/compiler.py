@@ -27,7 +27,7 @@ from tapegrad.native.captured import frozen
 from tapegrad.native.expanding import Expanding
 from tapegrad.native.fused_sums import FusedSums
 from tapegrad.native.libraries import waiting
-from tapegrad.native.lowering import TwinLowering
+from tapegrad.native.lowering import Borrowing, TwinLowering
 from tapegrad.native.notes import announce
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
@@ -104,21 +104,24 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes.add_pass_after(typed, NopythonTypeInference)
         passes.add_pass_after(FusedSums, NopythonRewrites)
         passes.add_pass_after(Expanding, NopythonRewrites)
-        passes.passes = [
-            (TwinLowering if one is NativeLowering else one, impl) for one, impl in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
+        return [_lowered_by(passes, TwinLowering)]
 
     return type("TwinCompiler", (OnceCompiler,), {"define_pipelines": define_pipelines})
+
+
+def _lowered_by(passes: PassManager, lowering: Any) -> PassManager:
+    """Passes, of which the one that lowers is another."""
+    passes.passes = [(lowering if one is NativeLowering else one, impl) for one, impl in passes.passes]
+    passes.finalize()
+    return passes
 
 
 class OnceCompiler(CompilerBase):
     """Numba's compiler, but all that is compiled for a function is optimised with it, once."""
 
     def define_pipelines(self) -> list[PassManager]:
-        """Return Numba's own."""
-        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+        """Return Numba's own, whose functions do not refer to their arguments."""
+        return [_lowered_by(DefaultPassBuilder.define_nopython_pipeline(self.state), Borrowing)]
 
     def _compile_core(self) -> Any:
         with waiting():

@@ -71,7 +71,46 @@ def _literal(value: Any) -> tuple[type, Any]:
     return type(value), value
 
 
-class TwinLower(Lower):
+class BorrowingLower(Lower):
+    """Numba's lowering, but a function holds no references to its arguments: whoever calls it does.
+
+    Numba's own lets go of them at their last use, and never where the function, or one that it calls, raises.
+    """
+
+    def lower_function_body(self) -> Value:
+        """Emit a function."""
+        self._borrowed: set[str] = set()
+        return super().lower_function_body()
+
+    def lower_assign(self, ty: Type, inst: Statement) -> Value:
+        """Emit what a variable is given."""
+        value, name = inst.value, inst.target.name
+        if not isinstance(value, ir.Arg) or len(self.func_ir._definitions[name]) > 1:
+            return super().lower_assign(ty, inst)
+        if self.typeof(f"arg.{value.name}") != ty or self.generator_info:
+            return super().lower_assign(ty, inst)
+        self._borrowed.add(name)
+        return self.fnargs[value.index]
+
+    def delvar(self, name: str) -> None:
+        """Delete a variable."""
+        if name not in self._borrowed:
+            super().delvar(name)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class Borrowing(NativeLowering):
+    """The pass that lowers functions that are compiled once."""
+
+    _name = "tapegrad_borrowing"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        """The class that does it."""
+        return BorrowingLower
+
+
+class TwinLower(BorrowingLower):
     """Numba's lowering, with records that go on from one instruction to the next."""
 
     def pre_block(self, block: Block) -> None:
