@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.explanation import several
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import importing
 
@@ -127,7 +128,7 @@ class Planning:
     def explain(self) -> str:
         """Tell what computes such calls."""
         if self.plan is not None:
-            return f"computed by {self.plan.kernels} fused kernels"
+            return f"computed by {several(self.plan.kernels, 'fused kernel')}"
         if self.reason:
             return f"not fused: {self.reason}"
         return "fused soon" if self._asked is not None else ""

@@ -54,7 +54,7 @@ FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
 
 def fused(compiled):
     """Whether the calls of a function are computed by fused kernels, those of each way."""
-    return "fused kernels" in compiled.explain() and "not fused" not in compiled.explain()
+    return "computed by" in compiled.explain() and "not fused" not in compiled.explain()
 
 
 def compare(f, arguments, kind, **how):
@@ -391,14 +391,15 @@ def test_interrupts():
 
 def test_the_slope_of_tanh_by_its_parts():
     """Beside the exact one: 4 / (e**x + e**-x)**2 in extended precision."""
-    x = np.concatenate([np.linspace(-25.0, 25.0, 20_001), np.linspace(-349.0, 349.0, 999),
-                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8]])  # fmt: skip
+    x = np.concatenate([np.linspace(-25.0, 25.0, 20_001), np.linspace(-380.0, 380.0, 999),
+                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8, 350.0, 351.0, -1e300]])  # fmt: skip
     compiled = tg.compile(lambda x: np.sum(np.tanh(x)), wait=True)
     for _ in range(CALLS):
         _, slope = compiled.value_and_grad(x)
     assert fused(compiled)
     wide = x.astype(np.longdouble)
-    exact = 4 / np.square(np.exp(wide) + np.exp(-wide))
+    with np.errstate(over="ignore"):
+        exact = 4 / np.square(np.exp(wide) + np.exp(-wide))
     assert np.max(np.abs(slope - exact) / np.spacing(exact.astype(float))) < 4
     far = np.where(np.arange(x.size) == 7, 355.0, x)
     np.testing.assert_allclose(compiled.grad(far)[7], 4 * np.exp(-710.0), rtol=1e-14)

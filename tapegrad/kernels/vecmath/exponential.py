@@ -18,7 +18,8 @@ LOG2_E = 1.4426950408889634
 LN2_HI = 0.6931471805598903  # 42 bits: exact products with |n| < 2**11
 LN2_LO = 5.497923018708371e-14
 LARGEST = 710.6  # beyond it sinh and cosh overflow, and so does what they compute
-STEEPEST = 350.0  # of tanh: e**(2x) is not far from the largest double
+STEEPEST = 350.0  # of tanh: beyond it e**(2x) is near the largest double, and is computed times FAR
+FAR = 2.0**-128
 TINY = 1e-17  # an odd function of a smaller argument is the argument
 
 
@@ -112,11 +113,14 @@ def cosh(x):
 
 
 def tanh_parts(x):
-    """Limited |x|, whether it is small, and what is to be added to it, or to 1 where it is not small."""
-    y = within(abs(x), 0.0, STEEPEST)  # tanh(20) rounds to 1, but its slope does not to 0
+    """Limited |x|, whether it is small, and what is to be added to it, or to 1 where it is not small.
+
+    That is too large, by 1 / FAR, beyond STEEPEST, and nothing beside 1.
+    """
+    y = within(abs(x), 0.0, 380.0)  # tanh(20) rounds to 1, but its slope not to 0 before 373
     small = y < 0.8
     t, r = reduced(y + y)
-    scale = power_of_two(t)
+    scale = power_of_two(t - select(y > STEEPEST, 128.0, 0.0))
     w = y * y
     p = w * polynomial(w, TANH_P)
     q = polynomial(w, TANH_Q)
@@ -133,8 +137,4 @@ def slope_of_tanh(x):
     """1 - tanh(x)**2, by the parts of tanh: beside tanh of the same number it takes next to nothing."""
     y, small, quotient = tanh_parts(x)
     t = y + quotient
-    return select(small, 1.0 - t * t, -quotient * (2.0 + quotient))
-
-
-def slope_of_tanh_ok(x):
-    return ~(abs(x) > STEEPEST)  # NaN is all right
+    return select(small, 1.0 - t * t, -quotient * (2.0 + quotient)) * select(y > STEEPEST, FAR, 1.0)
