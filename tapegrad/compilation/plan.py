@@ -202,6 +202,8 @@ def _work(
     if step.kind == layout.BY_SUMS:
         return known._replace(extent=0)
     if step.extent > 1 and out.is_number:
+        if step.function is not np.add or reads[0] != out:
+            raise ValueError(f"row {row} gives one number for all elements")
         return known._replace(reads=reads[1:], is_sum=True)
     return known
 
@@ -313,7 +315,7 @@ def run_words() -> Callable[[np.ndarray], bool]:
     return made
 
 
-Name = tuple[Address, bool]  # of an operand: where it is, whether that is a block
+Name = tuple[Address, int]  # of an operand: where it is, and how many elements it has; of a block none
 
 
 class _Fused:
@@ -386,8 +388,8 @@ class _Fused:
             wanted = self.plan.is_wanted(x, self.item)
             if wanted and x.is_block:
                 self.places[name] = self.plan.whole(x, self.n)
-            elif not wanted and not x.is_block and name not in inputs and self.n > 1:
-                self.places.setdefault(name, self._block())
+            elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
+                self.places[name] = self._block()
             elsewhere = read_at.get(name, set()) - {level}
             if wanted or name in inputs or elsewhere or (w.told and name not in read_at):
                 self.stored.add((level, name))
@@ -461,4 +463,4 @@ class _Fused:
 
 
 def _name(x: Operand) -> Name:
-    return x.at, x.is_block
+    return x.at, 0 if x.is_block else x.size
