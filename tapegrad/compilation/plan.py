@@ -6,7 +6,8 @@ that nobody has looked into since; where it meets anything unusual the rows them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,11 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
 from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense
+from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
+from tapegrad.kernels.programs import load
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import TOLD
 from tapegrad.kernels.words import Address
 
 MOST_STEPS = 4096  # of a program that is planned
@@ -198,6 +202,8 @@ def _work(
     if step.kind == layout.BY_SUMS:
         return known._replace(extent=0)
     if step.extent > 1 and out.is_number:
+        if step.function is not np.add or reads[0] != out:
+            raise ValueError(f"row {row} gives one number for all elements")
         return known._replace(reads=reads[1:], is_sum=True)
     return known
 
@@ -279,26 +285,37 @@ class Plan:
         """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
         state = self.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
+        self._words, self._state, self._run = self.rows.memory, state, run_words()
 
     def run(self, told: int) -> bool:
         """Run the rows; False where the call is to be computed by those of the program."""
-        rows, state, begin, n = self.rows, self.rows.state, 0, len(self.rows)
-        state[layout.ABANDONED] = state[layout.ERRORS_MET] = 0
-        while True:
-            came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
-            if came == n:
-                break
-            if came not in rows.functions:
-                return False  # NumPy tells of an error
-            try:
-                rows.functions[came]()
-            except FloatingPointError:
-                return False
-            begin = came + 1
-        return not (state[layout.ABANDONED] or state[layout.HELD] or state[layout.ERRORS_MET] & told)
+        self._state[TOLD] = told
+        return self._run(self._words) or self._go_on()
+
+    def _go_on(self) -> bool:
+        """Do what Python has to do, if that is why the rows were left."""
+        state, functions = self._state, self.rows.functions
+        try:
+            while state[layout.CAME_TO] in functions:
+                functions[state[layout.CAME_TO]]()
+                state[layout.FIRST_ROW] = state[layout.CAME_TO] + 1
+                if self._run(self._words):
+                    return True
+        except FloatingPointError:
+            pass
+        finally:
+            state[layout.FIRST_ROW] = 0
+        return False
 
 
-Name = tuple[Address, bool]  # of an operand: where it is, whether that is a block
+@functools.cache
+def run_words() -> Callable[[np.ndarray], bool]:
+    """Return the function of Python's that runs rows, of the words that tell which."""
+    made: Callable[[np.ndarray], bool] = builtin("run_words", METH_O, load()(layout.GIVE_FUNCTION, 0, 0, 0))
+    return made
+
+
+Name = tuple[Address, int]  # of an operand: where it is, and how many elements it has; of a block none
 
 
 class _Fused:
@@ -371,8 +388,8 @@ class _Fused:
             wanted = self.plan.is_wanted(x, self.item)
             if wanted and x.is_block:
                 self.places[name] = self.plan.whole(x, self.n)
-            elif not wanted and not x.is_block and name not in inputs and self.n > 1:
-                self.places.setdefault(name, self._block())
+            elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
+                self.places[name] = self._block()
             elsewhere = read_at.get(name, set()) - {level}
             if wanted or name in inputs or elsewhere or (w.told and name not in read_at):
                 self.stored.add((level, name))
@@ -446,4 +463,4 @@ class _Fused:
 
 
 def _name(x: Operand) -> Name:
-    return x.at, x.is_block
+    return x.at, 0 if x.is_block else x.size

@@ -241,6 +241,7 @@ class Rows:
         self.state[layout.PROGRAM_ROWS] = abi.address(self.table) if self.words else 0
         for word, name in (
             (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
+            (layout.ADD_REFERENCE, "Py_IncRef"),
             (layout.DROP_REFERENCE, "Py_DecRef"),
             (layout.CLEAR_ERROR, "PyErr_Clear"),
         ):
@@ -248,6 +249,8 @@ class Rows:
             self.state[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
+        self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self.words)
+        self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
     def run(self, begin: int, end: int) -> None:

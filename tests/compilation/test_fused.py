@@ -438,3 +438,25 @@ assert not wrong, wrong
 def test_threads(when):
     found = run(THREADS, TAPEGRAD_COMPILE=when)
     assert found.returncode == 0 and not found.stderr, found.stderr
+
+
+def test_an_element_of_an_array_beside_the_array():
+    """Both begin at the same address; with ones no difference between them would be seen."""
+    f = lambda x: np.sum(x * x[0] + x[-1]) + np.sum(x[:1] * x)
+    ones, x = np.ones(2000), np.linspace(1.0, 2.0, 2000)
+    compiled = compare(f, [ones] * CALLS + [x, x * 3.0, ones], np.float64)
+    assert fused(compiled)
+
+
+@pytest.mark.parametrize("kind", [np.complex128, np.complex64, np.longdouble, np.float32])
+def test_other_dtypes(kind):
+    def f(x):
+        y = x * x + kind(0.5)
+        return np.sum(np.real(y) ** 2) + np.sum(np.abs(y[:3])) * np.sum(np.arange(3.0))
+
+    x = np.linspace(0.1, 1.0, 1500).astype(kind) * (kind(1 + 0.5j) if kind(1).dtype.kind == "c" else kind(1))
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(CALLS):
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x + kind(k)), recorded(x + kind(k))
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4 if kind(0).itemsize in (4,) else 1e-5)

@@ -4,7 +4,7 @@ Rows that follow each other over as many elements are a group: it is run block b
 writes the next one finds in the nearest cache.
 """
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, stack
+from tapegrad.kernels.dialect import address, call, copy, f32, f64, i64, invoke, obj, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -176,6 +176,8 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
 
     All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on.
     """
+    if what == GIVE_FUNCTION:
+        return address(run_words)
     came = run_rows(state, begin, end)
     if what == RUN_ROWS or came < end:
         return came
@@ -184,6 +186,22 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
     if s.held or s.errors_met or s.reverse_at == 0:
         return end
     return end + rows_from(s.reverse_at, 0, s.reverse_count)
+
+
+def run_words(module: int, words: int) -> int:
+    """A function of Python's, of an array of these words: whether all rows were run and nothing was met."""
+    state = obj(words).data
+    s = i64(state)
+    if s.first_row == 0:
+        s[ABANDONED] = 0
+        s[ERRORS_MET] = 0
+    s[CAME_TO] = run_program(RUN_ALL, state, s.first_row, s.end_row)
+    good = s.came_to == s.end_row and s.abandoned == 0 and s.held == 0 and s.errors_met & s.told == 0
+    found = s[NO_AND_YES]
+    if good:
+        found = s[NO_AND_YES + 1]
+    invoke(s.add_reference, found)
+    return found
 
 
 def is_held(events: int, count: int, weak: int) -> int:
