@@ -48,6 +48,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.numpy_api.methods import ArrayMethods
+from tapegrad.ops import BY_OPCODE
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
@@ -570,8 +571,6 @@ class Tensor(ArrayMethods):
         return f"tensor({text})"
 
     def _node_name(self) -> str:
-        from tapegrad.ops import BY_OPCODE
-
         if self._tape is STALE:
             try:
                 refresh_history(self)

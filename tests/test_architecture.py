@@ -94,6 +94,34 @@ def test_no_modules_import_one_another():
     assert not circles(graph), "\n".join(map(str, circles(graph)))
 
 
+# Modules of ours that are imported inside of functions, by how many imports, and why.
+DEFERRED = {
+    "tapegrad.diagnostics": 2,  # what only a display or a report needs
+    "tapegrad.diagnostics.graph": 5,
+    "tapegrad.diagnostics.reports": 1,
+    "tapegrad.numpy_api.sparse": 1,  # it imports SciPy
+}
+
+
+def test_deferred_imports_are_few():
+    found = {}
+    for module, path in MODULES.items():
+        at_import = {line for node in ast.parse(path.read_text("utf-8")).body for line in lines_of(node)}
+        count = len({line for line, _ in imports_of(path)} - at_import)
+        if count:
+            found[module] = count
+    assert found == DEFERRED
+
+
+def lines_of(node):
+    """Lines that run as a module is imported, of a statement of it; not those of functions' bodies."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.lineno
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt | ast.ExceptHandler):
+                yield from lines_of(child)
+
+
 def test_circles_are_found():
     graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"f", "d"}, "f": set(), "g": {"a"}}
     assert circles(graph) == [["d", "e"], ["a", "b", "c"]]

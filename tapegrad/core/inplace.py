@@ -123,7 +123,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
     if needs_derivative(whole) or needs_derivative(new):
-        _recorded(x, storage, index, shape, new, update)
+        _recorded(x, index, shape, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
     if in_force("forward") is not None:
@@ -300,13 +300,14 @@ def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: 
     _become(x, out._v, out)
 
 
-def _recorded(
-    x: Handle, storage: Storage | None, index: Any, shape: tuple[int, ...], new: Any, update: bool
-) -> None:
-    whole = x if storage is None else storage.whole
+def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: bool) -> None:
     tape = _room()
     if isinstance(new, Handle) and new._tape is not tape:
         new = record(REGISTRY["reshape"], new._v, (new,), {"shape": new._v.shape})
+    storage = _storage(x)
+    if storage is not None:
+        storage = _rejoined(storage)
+    whole = x if storage is None else storage.whole
     if (
         update
         and is_tensor(new)
@@ -315,12 +316,14 @@ def _recorded(
         and not is_externally_writable(whole)
         and _is_all(x, storage)
     ):
-        if storage is not None:
-            _tear(x, storage)
-            _move(x, storage, new._v)
+        if storage is None:  # no object is made here, so no view of x by a finalizer
+            _become(x, new._v, new)
+            return
+        _tear(x, storage)
+        _move(x, storage, new._v)
         _tell(x, storage, new, {})
         return
-    others = _read_elsewhere(storage)
+    at, others = whole._at, _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
     old = wrap(pool.shadow_of(whole._v.shape, whole._v.dtype))
     held = None
@@ -335,6 +338,10 @@ def _recorded(
     operand = (
         alias_of(new) if isinstance(new, Handle) else pool.shadow_of(shape, new.dtype) if shape else new[()]
     )
+    now = _storage(x)  # what was made may have run a finalizer, that made a view of x or wrote to it
+    if now is not storage or whole._at is not at or (now is not None and now.whole is not whole):
+        _recorded(x, index, shape, new, update)
+        return
     _tear(x, storage)
     if is_externally_writable(whole):
         _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
@@ -347,7 +354,7 @@ def _recorded(
     out = record(op, whole._v, (operand, old), where)
     del held
     _weigh(out, where)
-    _tell(x, storage, out, others)
+    _tell(x, _storage(x), out, others)
 
 
 def _is_all(x: Any, storage: Storage | None) -> bool:
@@ -549,7 +556,7 @@ def _part_with_others(x: Handle, storage: Storage | None) -> None:
             holders.append(1)
     handle = None
     if not pool.alone(values, holders):
-        _move(x, storage)
+        _move(x, _storage(x))
 
 
 def sharers(x: Handle) -> list[Tensor]:

@@ -198,8 +198,9 @@ def fill_diagonal(a: Tensor, val: Operand, wrap: bool = False) -> None:
 
 
 def _diagonal(x: np.ndarray) -> np.ndarray:
-    n = min(x.shape)
-    return np.einsum("ii->i", x[:n, :n])  # a view, which `np.diagonal` gives to be read only
+    found = x.diagonal()
+    found.flags.writeable = x.flags.writeable  # NumPy gives it to be read only
+    return found
 
 
 @_writer(np.put_along_axis)

@@ -37,12 +37,29 @@ def half(x):
 
 
 def solver(r):
-    """A function that gives r**-1 x, of an upper triangular r with zeros below."""
+    """A function that gives r**-1 x, of an upper triangular r with zeros below; a small one is inverted."""
     if type(r) is not np.ndarray or r.ndim > 2:
         return lambda x: np.linalg.solve(r, x)
+    if 0 < len(r) <= SMALL:
+        inverse = _inverse_of_upper(r)
+        return lambda x: matmul(inverse, x)
     if not r.diagonal().all():
         raise np.linalg.LinAlgError("Singular matrix")
     return lambda x: solve_triangle(r, x)
+
+
+def _inverse_of_upper(r):
+    found, singular = _trtri(r.dtype.char)(r)
+    if singular:
+        raise np.linalg.LinAlgError("Singular matrix")
+    return found
+
+
+@functools.cache
+def _trtri(char):
+    from scipy.linalg import lapack
+
+    return getattr(lapack, f"{'sdcz'['fdFD'.index(char)]}trtri")
 
 
 def scaled(x, row):

@@ -279,14 +279,18 @@ class LU(Kept):
             known, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = known, None
             return x.astype(self.own, order="C", copy=False)
-        x = np.array(np.moveaxis(b, -2, 0) if b.ndim > 2 else b, self.dtype, order="C")
+        rows_first = np.moveaxis(b, -2, 0) if b.ndim > 2 else b
+        x = pool.empty(rows_first.shape, self.dtype)
+        x[...] = rows_first
         self._overwrite(a, x, turned)
         x = x.astype(self.own, copy=False)
         return np.moveaxis(x, 0, -2) if b.ndim > 2 else x
 
     def inverse(self, a: np.ndarray) -> np.ndarray:
         """Return the inverse."""
-        found = np.eye(len(a), dtype=self.dtype)
+        found = pool.empty(a.shape, self.dtype)
+        found[...] = 0
+        found.flat[:: len(a) + 1] = 1
         self._overwrite(a, found)
         return found.astype(self.own, copy=False)
 

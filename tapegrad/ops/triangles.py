@@ -19,7 +19,7 @@ from tapegrad.kernels.blas import LETTERS, numpys, numpys_products
 from tapegrad.ops import buffers
 from tapegrad.tape import pool
 
-BLOCK = 16  # rows that are eliminated one by one
+BLOCK = 16  # rows that are eliminated one by one; a power of two
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
 # What the kernel solves: a triangular system; one with LU factors, or with their transpose.
 LOWER, UPPER, FACTORS, TRANSPOSED = range(4)

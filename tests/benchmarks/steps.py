@@ -4,13 +4,13 @@
 
 Data are plain arrays (torch has tensors of them); parameters are other numbers in each call, and making the
 leaves and letting the graph go is in the times. A logistic regression of 10,000 rows and 64 columns, also
-with the guard of arrays off, and without the two more times that the guard reads all data; 20 leapfrog
-steps of Hamiltonian Monte Carlo for 1,000 rows and 10 columns; a convolution as a gather and einsum; a
-perceptron 64-64-64-1 at 10,000 rows, also beside its gradient written by hand with the same calls of NumPy;
-the likelihood of a Gaussian process at 300 points, through cholesky.
-Values and gradients are compared with torch's first, then each round calls all in turn, on one thread whose
-time on the processor is taken. Printed are best times in milliseconds and ratios of ours to theirs, as the
-median of the rounds' ratios and in brackets that of the best times.
+with the guard of arrays off, and without the two more times that the guard reads the data; 20 leapfrog steps
+of Hamiltonian Monte Carlo for 1,000 rows and 10 columns; a convolution as a gather and einsum; a perceptron
+64-64-64-1 at 10,000 rows, also beside its gradient written by hand with the same calls of NumPy; the
+likelihood of a Gaussian process at 300 points, through cholesky. Values and gradients are compared with
+torch's first, then each round calls all in turn, on one thread whose time on the processor is taken. Printed
+are best times in milliseconds and ratios of ours to theirs, as the median of the rounds' ratios and in
+brackets that of the best times.
 """
 
 import os
