@@ -279,10 +279,11 @@ def _sheets(kind: type[Tensor]) -> np.ndarray:
 def _sheet(op: Primitive, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ufunc = forward.ufunc_of(op) or (op.functions[0] if op.functions else None)
     vector = 0 if ufunc is None or forward.has_vector_form(op, "d") else id(ufunc)
-    _kept.append((op.opcode, ufunc, op, twins, op.key))
+    key = op.key  # made anew each time it is asked for
+    _kept.append((op.opcode, ufunc, op, twins, key))
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
-        op.recorded_form, id(_kept[-1][-1]), WINDOWS[op.window], isinstance(op, Elementwise),
+        op.recorded_form, id(key), WINDOWS[op.window], isinstance(op, Elementwise),
         ARITHMETIC.get(op, 0), *_loops(op, ufunc), 0, 0,
     ]  # fmt: skip
 
