@@ -253,6 +253,18 @@ def test_where_a_norm_has_its_kink_the_product_is_recorded():
     same_products(f, [(x, v), (x, v), (x, v), (x * 0.0, v), (x, v), (x * 0.0, v)])
 
 
+def test_a_direction_with_a_history_keeps_it():
+    compiled = tg.compile(smooth)
+    for _ in range(4):
+        results = []
+        for hvp in (compiled.hvp, tg.func.hvp(smooth)):
+            v = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            product = hvp(np.array([0.1, 0.5, 0.9]), v * v)
+            results.append((product.detach().numpy(), tg.grad(np.sum(product), v)[0].numpy()))
+        np.testing.assert_allclose(*results, rtol=1e-13)
+        assert type(compiled.hvp(np.ones(3), v.detach())) is np.ndarray
+
+
 def test_directions_are_refused_as_ever():
     compiled, recorded = tg.compile(smooth), tg.func.hvp(smooth)
     for _ in range(4):
