@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import ctypes
 import functools
 import queue
+import subprocess
 import sys
 import threading
 
@@ -11,7 +13,11 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import compiled_methods
 from tapegrad.errors import GraphFreedError, TapeBusyError
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import Primitive
 from tapegrad.tape import tape as tapes
 
 
@@ -407,6 +413,57 @@ def test_asyncio_tasks_that_take_turns():
         x = 1.0 + k / 10
         assert g == pytest.approx(31 * x**30, rel=1e-13)
         assert h == pytest.approx(31 * 30 * x**29, rel=1e-13)
+
+
+LOADING = """
+import threading, time
+import numpy as np
+import tapegrad as tg
+from tapegrad.kernels import cache, machine, programs, series
+
+names, load = [], cache.load
+
+def slow(name, *args):
+    names.append(name)
+    time.sleep(0.2)  # so that the others wait for the lock
+    return load(name, *args)
+
+cache.load = slow
+wrong = []
+
+def work(number):
+    for loading in (machine.load, programs.load, series.load):
+        loading()
+    for k in range(1, 20):
+        x = np.linspace(0.1, 1.0, 5) + 0.01 * number
+        if not np.allclose(tg.func.grad(lambda x: np.sum(np.sin(x) * k))(x), np.cos(x) * k, rtol=1e-12):
+            wrong.append((number, k))
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(name for name in names if name in ("sweep", "program", "series")), len(wrong))
+"""
+
+
+def test_what_threads_load_at_once_is_loaded_once():
+    found = subprocess.run([sys.executable, "-c", LOADING], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n")[0] == "['program', 'series', 'sweep'] 0"
+
+
+def test_what_an_op_is_to_compiled_code_does_not_hang_on_other_threads(monkeypatch):
+    """Another thread may keep something while the sheet of an op is made."""
+    op, masks = REGISTRY["sum"], Primitive.masks.fget
+
+    def slow(self):
+        compiled_methods._kept.append((1, 2))  # as another thread does
+        return masks(self)
+
+    monkeypatch.setattr(Primitive, "masks", property(slow))
+    sheet = compiled_methods._sheet(op, 0, (None, None))
+    assert ctypes.cast(sheet[layout.KEY], ctypes.py_object).value == op.key
 
 
 def test_no_grad_in_one_thread_leaves_another_alone():

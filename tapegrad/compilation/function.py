@@ -22,6 +22,7 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import OPEN
 from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
+from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi, machine
 from tapegrad.ops import forward
 from tapegrad.tape.tape import resume, set_aside
@@ -195,7 +196,8 @@ class Compiled(Programmed):
         kind = self._kind(call)
         if kind is not None:
             kind.calls += 1
-        if kind is None or kind.calls == 1 or not kind.is_free() or not kind.serves(wanted):
+        alone = directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # it may have a history
+        if kind is None or kind.calls == 1 or not kind.is_free() or not kind.serves(wanted) or alone:
             value, parts = call.recorded(_finished, wanted)
         elif kind.matcher.paths:
             value, parts = _matched(

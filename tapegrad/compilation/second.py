@@ -20,7 +20,7 @@ from tapegrad.compilation.events import (
     Passive,
     Source,
 )
-from tapegrad.compilation.program import Program, number_of
+from tapegrad.compilation.program import Program, alike, number_of
 from tapegrad.compilation.reverse import activity, moves
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING
@@ -55,6 +55,7 @@ class GradientEvents:
         self.program, self.events = program, list(program.events)
         self.values: list[Any] = [number_of(x) for x in program.values]
         self.looked_at: list[int] = []
+        self._known: dict[Any, list[tuple[Attributes, Steps]]] = {}
         active = activity(program.events)
         one = np.ones_like(program.values[result], order="C")
         found = {Source(RESULT, result): Source(LIVE, number_of(one))}
@@ -79,15 +80,26 @@ class GradientEvents:
             for q, source in enumerate(event.operands)
         ]  # fmt: skip
         values = [self._value(source) for source in inputs]
-        constants = [q not in wanted for q in range(len(inputs))]
-        steps = steps_of_rule(
-            event.op, self._value(ct), self.values[j], values, constants, event.attrs, wanted
-        )
-        if steps is None:
-            raise NoProgram(f"what the rule of {event.op.name} applies is not the same for all values")
+        steps = self._steps(event, self._value(ct), self.values[j], values, wanted)
         if steps.nonzero or steps.branched:
             self.looked_at.append(j)
         return self._followed(steps, {"ct": [ct], "out": [Source(RESULT, j)], "input": inputs})
+
+    def _steps(self, event: Event, ct: Any, out: Any, values: list[Any], wanted: list[int]) -> Steps:
+        """What the rule of an event applies, which is known if it came with such operands before."""
+        every = (ct, out, *values)
+        key = (event.op, *wanted, *((np.shape(x), np.asarray(x).dtype) for x in every))
+        known = self._known.setdefault(key, [])
+        for attrs, steps in known:
+            if alike(attrs, event.attrs) and is_followed(event.op, out, values, event.attrs):
+                return steps
+        constants = [q not in wanted for q in range(len(values))]
+        found = steps_of_rule(event.op, ct, out, values, constants, event.attrs, wanted)
+        if found is None:
+            raise NoProgram(f"what the rule of {event.op.name} applies is not the same for all values")
+        if all(np.asarray(x).dtype.kind in "fc" for x in every):  # of which it has seen others
+            known.append((event.attrs, found))
+        return found
 
     def _followed(self, steps: Steps, known: dict[str, list[Source]]) -> dict[int, Source]:
         """Emit the steps of a rule."""

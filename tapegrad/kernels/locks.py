@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import logging  # noqa: F401  (its own hook on forks must be older than ours: a compilation may log)
@@ -16,11 +17,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from tapegrad.errors import KernelError
 
+R = TypeVar("R")
 WAIT = 60.0  # seconds for what another thread compiles or imports
 _importing = threading.RLock()  # held while Numba is imported, which has no lock before
 _numbas: list[Any] = []  # its lock, from then on
@@ -40,6 +42,24 @@ def compiling() -> Any:
             if not _numbas:
                 _import_numba()
     return _numbas[0]
+
+
+def loaded_once(load: Callable[[], R]) -> Callable[[], R]:
+    """Decorate what loads compiled code: one thread does it, under the lock, and others wait for that.
+
+    What they waited for is not done again: it would give compiled code another memory of what there is.
+    """
+    found: list[R] = []
+
+    @functools.cache
+    @functools.wraps(load)
+    def once() -> R:
+        with compiling():
+            if not found:
+                found.append(load())
+        return found[0]
+
+    return once
 
 
 def _import_numba() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tapegrad.kernels import bounds, cache
-from tapegrad.kernels.locks import compiling
+from tapegrad.kernels.locks import loaded_once
 from tapegrad.kernels.replay import layout
 
 SOURCE = '''"""The compiled sweep: texts for `tapegrad.kernels.lowering`, and thin ways in."""
@@ -69,19 +69,16 @@ def _texts() -> list[str]:
     return [(place / f"{name}.py").read_text("utf-8") for name in (*TRUSTED, *CHECKED)]
 
 
-@functools.cache
+@loaded_once
 def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
-    with compiling():
-        constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
-        counts = {"trusted": len(TRUSTED), "quick": len(QUICK)}
-        module = cache.load(
-            "sweep", SOURCE.format(texts=_texts(), constants=constants, entry="entry", **counts)
-        )
-        address = module.entry.address
-        ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
-        if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
-            ways = 2 * [bounds.guarded(ways[0], _texts())]
-        for call in when_loaded:
-            call(ways[0])
-        return ways[0], ways[1]
+    constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
+    counts = {"trusted": len(TRUSTED), "quick": len(QUICK)}
+    module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, entry="entry", **counts))
+    address = module.entry.address
+    ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
+    if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
+        ways = 2 * [bounds.guarded(ways[0], _texts())]
+    for call in when_loaded:
+        call(ways[0])
+    return ways[0], ways[1]

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tapegrad.kernels import cache, machine
-from tapegrad.kernels.locks import compiling
+from tapegrad.kernels.locks import loaded_once
 from tapegrad.kernels.replay import layout, series_layout
 
 
-@functools.cache
+@loaded_once
 def load() -> Callable[[int, int, int], int]:
     """Return ``expand(state, 0, 0)``, which gives how it ended."""
-    with compiling():
-        machine.load()  # by which functions are recorded in compiled code
-        known = vars(layout) | vars(series_layout)
-        constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
-        text = (Path(layout.__file__).parent / "series.py").read_text("utf-8")
-        source = machine.SOURCE.format(texts=[text], constants=constants, trusted=1, quick=1, entry="expand")
-        module = cache.load("series", source)
-        return functools.partial(module.enter, module.entry.address, 0)
+    machine.load()  # by which functions are recorded in compiled code
+    known = vars(layout) | vars(series_layout)
+    constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
+    text = (Path(layout.__file__).parent / "series.py").read_text("utf-8")
+    source = machine.SOURCE.format(texts=[text], constants=constants, trusted=1, quick=1, entry="expand")
+    module = cache.load("series", source)
+    return functools.partial(module.enter, module.entry.address, 0)

@@ -7,6 +7,7 @@ import pickle
 import threading
 import warnings
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ from tapegrad.compilation import function as compilation
 from tapegrad.compilation.reverse import FEW
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, MutationError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import SHORT_ROW
 from tapegrad.scipy import optimize
@@ -340,6 +341,18 @@ def test_where_a_norm_has_its_kink_the_product_is_recorded():
     f = lambda x: np.linalg.norm(x) ** 2 + np.sum(x)
     x, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
     same_products(f, [(x, v), (x, v), (x, v), (x * 0.0, v), (x, v), (x * 0.0, v)])
+
+
+def test_a_direction_with_a_history_keeps_it():
+    compiled = tg.compile(smooth)
+    for _ in range(4):
+        results = []
+        for hvp in (compiled.hvp, tg.func.hvp(smooth)):
+            v = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+            product = hvp(np.array([0.1, 0.5, 0.9]), v * v)
+            results.append((product.detach().numpy(), tg.grad(np.sum(product), v)[0].numpy()))
+        np.testing.assert_allclose(*results, rtol=1e-13)
+        assert type(compiled.hvp(np.ones(3), v.detach())) is np.ndarray
 
 
 def test_directions_are_refused_as_ever():
@@ -805,6 +818,52 @@ def test_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_that_want_different_things():
+    """Gradients, products with Hessians and values of one function, of sizes on both sides of a block."""
+    f = lambda x, k: np.sum(np.sin(x) * float(k)) if k % 2 else np.sum(x**3) * float(k)
+    compiled, wrong = tg.compile(f), []
+
+    def work(number):
+        for k in range(120):
+            x = np.linspace(0.1, 1.0, (3, 1500)[k % 2]) + 0.01 * number
+            which = (k + number) % 3
+            found = compiled.grad(x, k) if which == 0 else compiled(x, k) if which == 1 else None
+            found = compiled.hvp(x, k, 2.0 * x) if which == 2 else found
+            wanted = np.cos(x) * k if k % 2 else 3 * x**2 * k
+            wanted = np.sum(np.sin(x) * k if k % 2 else x**3 * k) if which == 1 else wanted
+            wanted = (-np.sin(x) * k if k % 2 else 6 * x * k) * 2 * x if which == 2 else wanted
+            if not np.allclose(found, wanted, rtol=1e-12):
+                wrong.append((number, k, which))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_large_arrays_are_those_of_their_use():
+    """Recording refuses a derivative that reads one that was written to; a program has a copy."""
+    a = np.linspace(0.0, 1.0, 10_000)
+
+    def f(x, k):
+        y = np.sum(a * x[0]) * 1e-3 + np.sum(a.reshape(-1, 2) @ x)
+        if k > 2:
+            a[k] += 1.0
+        return y
+
+    compiled = tg.compile(f)
+    for k in range(6):
+        before, x = a.copy(), np.array([0.5, 2.0])
+        value, g = compiled.value_and_grad(x, k)
+        wanted = np.array([before.sum() * 1e-3, 0.0]) + before.reshape(-1, 2).sum(0)
+        np.testing.assert_allclose(g, wanted, rtol=1e-12)
+        np.testing.assert_allclose(value, wanted @ x, rtol=1e-12)
+        with pytest.raises(MutationError) if k > 2 else nullcontext():
+            tg.func.value_and_grad(f)(x, k)
 
 
 def test_an_interrupt_between_operations():
