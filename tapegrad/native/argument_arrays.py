@@ -14,6 +14,7 @@ import numpy as np
 from llvmlite import ir as llvm
 from numba.core import ir, types
 from numba.core.compiler import run_frontend
+from numba.core.errors import NumbaError
 from numba.core.imputils import impl_ret_borrowed
 from numba.core.ir_utils import get_definition, guard
 from numba.extending import intrinsic, models, register_model
@@ -36,7 +37,11 @@ from tapegrad.native.arrays import is_elementwise
 from tapegrad.native.scalar import Active
 
 ATTRIBUTES = ("ndim", "shape", "size")
-CHOICES = (np.where, np.clip)
+COUNTS = {
+    np.where: 3,
+    np.clip: 3,
+    np.sum: 1,
+}  # arguments of functions that records know
 
 
 class ArgumentArray(types.Array):
@@ -97,7 +102,10 @@ def floats_of(typingctx: TypingContext, x: Type) -> Emission:
 
 def read_by_expressions(function: Code) -> frozenset[int]:
     """Return the positions of arguments that are assigned once and are operands of expressions alone."""
-    code = run_frontend(function)
+    try:
+        code = run_frontend(function)
+    except NumbaError:  # which the twin will raise, too
+        return frozenset()
     lines = [line for block in code.blocks.values() for line in block.body if not isinstance(line, ir.Del)]
     given = [line for line in lines if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg)]
     found = {line.target.name: line.value.index for line in given}
@@ -136,4 +144,4 @@ def _is_part(code: ir.FunctionIR, value: RightSide) -> bool:
     function = _resolved(code, value.func)
     if isinstance(function, np.ufunc):
         return function in OPS and len(value.args) == function.nin
-    return any(function is choice for choice in CHOICES) and len(value.args) == 3
+    return any(function is known and len(value.args) == n for known, n in COUNTS.items())

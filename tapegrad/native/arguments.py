@@ -112,12 +112,13 @@ def _see_that_it_fits(
             context.call_conv.return_user_exc(builder, ValueError, (words,))
 
 
-@functools.cache
-def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozenset()) -> Intrinsic:
+def entering(
+    moving: tuple[int, ...], spec: Spec, read: Callable[[], frozenset[int]] = frozenset
+) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
     `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane. Those that
-    expressions alone `read` stay arrays of floats.
+    expressions alone `read`, which is asked for when it is compiled, stay arrays of floats.
     """
 
     @intrinsic
@@ -126,7 +127,7 @@ def entering(moving: tuple[int, ...], spec: Spec, read: frozenset[int] = frozens
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             array = isinstance(kinds[k], types.Array)
-            if spec == () and k in read and fits(args[k]):
+            if spec == () and fits(args[k]) and k in read():
                 kinds[k] = ArgumentArray(args[k].ndim)
             else:
                 kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active

@@ -190,7 +190,8 @@ def recorded(
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), taking(spec)
     leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
-    enter, attempted = entering(moving, spec, read_by_expressions(twin.py_func)), attempt(twin, moving, spec)
+    enter = entering(moving, spec, lambda: read_by_expressions(twin.py_func))
+    attempted = attempt(twin, moving, spec)
 
     def run(args, tangents):
         inputs = size(args, tangents)
