@@ -50,8 +50,8 @@ NO_OP = 1  # no address of one: compiled code leaves the event to Python
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
 
-# A function, which Tensor it is called with first, the other arguments, their types, and those by names.
-PlainCall = tuple[Any, int, tuple[Any, ...], list[type], dict[str, Any]]
+# A function, which Tensor it is called with first, the other arguments, and those by names.
+PlainCall = tuple[Any, int, tuple[Any, ...], dict[str, Any]]
 
 
 class Path:
@@ -186,7 +186,7 @@ def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Ten
     if type(first) is not Source or not all(x is None or type(x) is int for x in others):
         return None
     handle = (arguments if first.kind == ARGUMENT else results)[first.value]
-    return call.function, id(handle), tuple(others), list(map(type, others)), call.kwargs
+    return call.function, id(handle), tuple(others), call.kwargs
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -356,9 +356,9 @@ class Matcher:
             and told[0] is function
             and args
             and id(args[0]) == told[1]
-            and args[1:] == told[2]
-            and (not told[2] or [*map(type, args[1:])] == told[3])
-            and kwargs == told[4]
+            and len(args) == len(told[2]) + 1
+            and (not told[2] or alike(told[2], args[1:]))
+            and (not (kwargs or told[3]) or alike(told[3], kwargs))
             and _enabled.get() is self.mode
             and error_mode.get() is self._handling
         ):
@@ -369,7 +369,7 @@ class Matcher:
             if (
                 known is not None
                 and known.function is function
-                and known.kwargs == kwargs
+                and alike(known.kwargs, kwargs)
                 and len(known.args) == len(args)
                 and all(self._is_given(k, given, x) for given, x in zip(known.args, args, strict=True))
                 and error_mode.get() is self._handling
