@@ -113,8 +113,8 @@ class Path:
                 return True
             planning.miss()
         found = self._compute_by_rows(begin, pull, told)
-        if found:
-            planning.see(self.watched, told)
+        if found and not planning.see(self.watched, told):
+            return self._compute_by_rows(begin, pull, told)
         return found
 
     def _compute_by_rows(self, begin: int, pull: bool, told: int) -> bool:
