@@ -55,8 +55,8 @@ OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
 
-# A function, which Tensor it is called with first, the other arguments, their types, and those by names.
-PlainCall = tuple[Any, int, tuple[Any, ...], list[type], dict[str, Any]]
+# A function, which Tensor it is called with first, the other arguments, and those by names.
+PlainCall = tuple[Any, int, tuple[Any, ...], dict[str, Any]]
 
 
 class Computation:
@@ -184,8 +184,8 @@ class Path(Computation):
                 return True
             planning.miss()
         found = super().compute(begin, pull, told)
-        if found:
-            planning.see(self.watched, told)
+        if found and not planning.see(self.watched, told):
+            return super().compute(begin, pull, told)
         return found
 
     def _planning(self, begin: int, pull: bool) -> Planning:
@@ -284,7 +284,7 @@ def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Ten
     if type(first) is not Source or not all(x is None or type(x) is int for x in others):
         return None
     handle = (arguments if first.kind == ARGUMENT else results)[first.value]
-    return call.function, id(handle), tuple(others), list(map(type, others)), call.kwargs
+    return call.function, id(handle), tuple(others), call.kwargs
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -458,8 +458,9 @@ class Matcher:
             and told[0] is function
             and args
             and id(args[0]) == told[1]
-            and (len(args) == 1 if not told[2] else [*map(type, args[1:])] == told[3] and args[1:] == told[2])
-            and (not kwargs if not told[4] else alike(told[4], kwargs))
+            and len(args) == len(told[2]) + 1
+            and (not told[2] or alike(told[2], args[1:]))
+            and (not (kwargs or told[3]) or alike(told[3], kwargs))
             and _enabled.get() is self.mode
             and error_mode.get() is self._handling
         ):

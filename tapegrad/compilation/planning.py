@@ -67,14 +67,18 @@ class Planning:
             self.plan = self._made = None
             self.reason = f"{MOST_IN_VAIN} calls in a row met errors of numbers, or values beyond a form"
 
-    def see(self, events: Sequence[int], told: int) -> None:
-        """Look, after the rows have computed a call, whether a plan is to be made, or gives the same."""
+    def see(self, events: Sequence[int], told: int) -> bool:
+        """Look, after the rows have computed a call, whether a plan is to be made, or gives the same.
+
+        False where it has not, and the rows have to compute the call again.
+        """
         if self._made is not None:
-            self._compare(events, told)
-        elif not self.reason and self._asked != background.generation[0]:
+            return self._compare(events, told)
+        if not self.reason and self._asked != background.generation[0]:
             self._calls += 1
             if self._calls >= self._warm:
                 self._ask()
+        return True
 
     def _ask(self) -> None:
         mine = weakref.ref(self)
@@ -104,7 +108,7 @@ class Planning:
         except Exception as error:  # of LLVM, or of a step that is as no other
             self.reason = f"{type(error).__name__}: {error}"
 
-    def _compare(self, events: Sequence[int], told: int) -> None:
+    def _compare(self, events: Sequence[int], told: int) -> bool:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
         plan, outputs = self._made, self._outputs()
         known = [x.copy() for x in outputs]
@@ -118,11 +122,10 @@ class Planning:
             self.reason = "its derivatives are others"
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
-            return
-        for x, value in zip(outputs, known, strict=True):
-            x[...] = value
+            return True
         if self.reason:
             self._made = None
+        return False
 
     def explain(self) -> str:
         """Tell what computes such calls."""

@@ -170,6 +170,20 @@ def test_sums_along_axes_have_the_bits_of_numpys(n, kind):
     assert follows(compare(f, calls, tolerance=tolerance))
 
 
+def test_arrays_where_numbers_were_given():
+    """They are compared by what they are before by ==, which gives arrays."""
+    mask = np.array([True, False, True])
+
+    def masked(x, k):
+        return np.sum(np.sum(x, where=mask if k % 4 == 3 else True))
+
+    def rolled(x, k):
+        return np.sum(np.roll(x, np.array([1, 1]) if k % 4 == 3 else 2, (0, 0) if k % 4 == 3 else 0) * x)
+
+    for f in (masked, rolled):
+        compare(f, [(np.array([1.0, 2.0, 4.0]) + k, k) for k in range(12)])
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (3, 4), (2, 0), (2, 3, 4)])
 def test_shapes(shape):
     x = np.arange(float(np.prod(shape))).reshape(shape) * 0.1
