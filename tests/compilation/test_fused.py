@@ -392,7 +392,8 @@ def test_interrupts():
 def test_the_slope_of_tanh_by_its_parts():
     """Beside the exact one: 4 / (e**x + e**-x)**2 in extended precision."""
     x = np.concatenate([np.linspace(-25.0, 25.0, 20_001), np.linspace(-380.0, 380.0, 999),
-                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8, 350.0, 351.0, -1e300]])  # fmt: skip
+                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8],
+                        [350.0, 351.0, -1e300]])  # fmt: skip
     compiled = tg.compile(lambda x: np.sum(np.tanh(x)), wait=True)
     for _ in range(CALLS):
         _, slope = compiled.value_and_grad(x)
