@@ -71,6 +71,21 @@ def test_F2_4_an_exception_warns_with_the_line_and_goes_on_unchanged():
     assert x.grad.item() == 2.0
 
 
+def test_forward_mode_inside_is_as_without_it():
+    """Duals are on no tape of which lines could be noted."""
+
+    def f(x, looking):
+        with tg.autograd.set_detect_anomaly(looking):
+            return np.sum(np.sin(x) * x) + (-x)[0] * x[1] / 2.0
+
+    tg.func.grad(f)(np.ones(3), False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            found, wanted = (tg.func.jvp(f)(np.ones(3), looking, np.arange(3.0)) for looking in (True, False))
+            assert found == pytest.approx(wanted, rel=1e-14)
+
+
 def test_the_first_value_that_is_not_finite_is_named():
     with tg.autograd.detect_anomaly():
         x = tg.tensor([1.0, 0.0], requires_grad=True)

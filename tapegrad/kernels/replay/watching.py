@@ -89,7 +89,7 @@ def plain(x: int) -> int:
     tape = obj(x).tape
     if tape == 0 or tape == g.none_at_all:
         return tape
-    return obj(tape).type == g.tape_type
+    return obj(tape).type == g.tape_type and tape != g.stale_tape and tape != g.dual_tape
 
 
 def took(times: int, sheet: int, a: int, b: int, out: int, begin: int) -> int:
