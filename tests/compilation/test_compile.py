@@ -564,6 +564,20 @@ def test_what_a_tensor_has_not_is_told_as_ever():
 def test_compiled_functions_are_refused():
     with pytest.raises(TypeError, match=r"tg\.func\.value_and_grad"):
         tg.compile(tg.njit(lambda x: x))
+    with pytest.raises(TypeError, match=r"found float64: tg\.compile\(f, \.\.\.\)|found a number"):
+        tg.compile(np.float64(2.0))
+
+
+def test_it_is_a_decorator_with_settings_too():
+    @tg.compile(argnums=1, wait=True)
+    def f(x, y):
+        """Documented."""
+        return np.sum(x * y * y)
+
+    assert f.__doc__ == "Documented."
+    for k in range(6):
+        x, y = np.ones(3) * k, np.ones(3)
+        np.testing.assert_array_equal(f.grad(x, y), 2 * x * y)
 
 
 def test_an_error_leaves_nothing_behind():
