@@ -114,7 +114,7 @@ def draw(rows, path):
     rows = [r for r in rows if r["what"] == "derivative"]
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    for name, mark in zip(rows[0]["seconds"], "osDv^", strict=False):
+    for name, mark in zip(rows[0]["seconds"], "osDv^P", strict=False):
         times = [1e3 * (r["seconds"][name]["median"] or r["seconds"][name]["first"]) for r in rows]
         axes.plot(times, range(len(rows)), mark, label=name)
     axes.set(xscale="log", xlabel="derivative, ms per call", ylim=(len(rows) - 0.5, -0.5))
