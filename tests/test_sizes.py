@@ -401,7 +401,7 @@ def operands(n):
 
 @crosses("compilation.function", "MOST_REASONS")
 def reasons_for_leaving(n):
-    kind = Kind([np.ones(2)])
+    kind = Kind([np.ones(2)], wait=False)
     for k in range(2 * n):
         kind.note_leaving(f"reason {k % n}")
     left = kind.explain().left
