@@ -46,7 +46,7 @@ NO_SIZE = {
     "compilation/fusing.py": {"UNROLLED"},
     "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
-    "compilation/rows.py": {"SHORT_ROW"},
+    "compilation/rows.py": {"SHORT_ROW", "BUFFERED"},
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},

@@ -125,7 +125,7 @@ class Rows:
         char = out.dtype.char
         if x.dtype.char != char or char not in "df" or out.size != 1 or x.size < 2 or not is_dense(x):
             return False
-        begin, (loop, data) = first_of(ufunc, char), _inner_loop(ufunc, char)
+        begin, (loop, data) = first_of(ufunc, char, x.size > BUFFERED), _inner_loop(ufunc, char)
         if begin == NOWHERE or 0 in (loop, *forward.error_test()):
             return False
         divisor = self.keep(np.array(x.size, char)) if is_mean else None
@@ -290,6 +290,7 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 
 NOWHERE = "nowhere"
+BUFFERED = 8192  # elements of NumPy's buffer
 INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with
 
 
@@ -307,14 +308,20 @@ def sums_short_rows(n: int) -> bool:
 
 
 @functools.cache
-def first_of(ufunc: np.ufunc, char: str) -> Any:
-    """Return the number with which reductions begin, None for the first element, NOWHERE without proof."""
+def first_of(ufunc: np.ufunc, char: str, is_large: bool = False) -> Any:
+    """Return the number with which reductions begin, None for the first element, NOWHERE without proof.
+
+    Some versions of NumPy reduce large arrays by as many elements as its buffer has.
+    """
     loop, data = _inner_loop(ufunc, char)
     if not loop:
         return NOWHERE
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
     numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
+    if is_large:
+        sizes = (BUFFERED + 1, 9001, 20_011, 50_021)
+        numbers = [1 + np.random.default_rng(k).normal(size=n).astype(char) / 64 for k, n in enumerate(sizes)]
     begin = None if ufunc.identity is None else ufunc.reduce(np.full(1, -0.0 if ufunc is np.add else 1, char))
     for x in numbers:
         skip = begin is None
