@@ -309,6 +309,7 @@ class Kind:
             self.reason = (
                 f"it has {len(learner.events)} operations and {size} bytes of results, too many to keep"
             )
+            self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
         if self.reason:
             return
         try:

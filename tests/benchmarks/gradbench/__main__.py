@@ -120,7 +120,7 @@ def draw(rows, path):
     axes.set(xscale="log", xlabel="derivative, ms per call", ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), [f"{r['case']} {r['size']}" for r in rows])
     axes.grid(alpha=0.3)
-    axes.legend(ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+    axes.legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
     figure.savefig(path, dpi=120)
 
 

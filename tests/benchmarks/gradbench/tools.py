@@ -81,7 +81,7 @@ class Torch(Eager):
 
 
 class Compile(Eager):
-    """tapegrad, on plain NumPy code by `tapegrad.compile`: the gradient of a number."""
+    """tapegrad, on plain NumPy code by `tapegrad.compile` with its kernels: the gradient of a number."""
 
     name = "compile"
 
@@ -89,7 +89,7 @@ class Compile(Eager):
         if problem.joined is not only:
             return super().derivative(problem)
         count = len(problem.inputs(*problem.sizes["tiny"], seed=0)[0])
-        compiled = tg.compile(self.function(problem), tuple(range(count)))
+        compiled = tg.compile(self.function(problem), tuple(range(count)), wait=True)
 
         def call(variables, data):
             variables, data = problem.spread(variables, data)
