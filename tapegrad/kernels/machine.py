@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from tapegrad.kernels import bounds, cache
 from tapegrad.kernels.locks import loaded_once
@@ -65,16 +67,28 @@ when_loaded: list[Callable[[Enter], None]] = []
 
 
 def _texts() -> list[str]:
-    place = Path(layout.__file__).parent
-    return [(place / f"{name}.py").read_text("utf-8") for name in (*TRUSTED, *CHECKED)]
+    return [text_of(name) for name in (*TRUSTED, *CHECKED)]
+
+
+def build(
+    name: str, texts: list[str], entry: str, *layouts: ModuleType, trusted: int = 1, quick: int = 1
+) -> Any:
+    """Return the module of these texts, which know the constants of layouts, entered by a function."""
+    known = {k: v for one in layouts for k, v in vars(one).items()}
+    constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
+    text = SOURCE.format(texts=texts, constants=constants, entry=entry, trusted=trusted, quick=quick)
+    return cache.load(name, text)
+
+
+def text_of(name: str) -> str:
+    """Return a text of the compiled sweep, of what belongs to it, or of what it is entered by."""
+    return (Path(layout.__file__).parent / f"{name}.py").read_text("utf-8")
 
 
 @loaded_once
 def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
-    constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
-    counts = {"trusted": len(TRUSTED), "quick": len(QUICK)}
-    module = cache.load("sweep", SOURCE.format(texts=_texts(), constants=constants, entry="entry", **counts))
+    module = build("sweep", _texts(), "entry", layout, trusted=len(TRUSTED), quick=len(QUICK))
     address = module.entry.address
     ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
     if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
