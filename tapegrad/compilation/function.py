@@ -465,7 +465,7 @@ class _Work:
         direction: Sequence[Any],
     ) -> tuple[Any, Any]:
         matcher = self.kind.matcher
-        found = self._called(run)
+        found, why = self._called(run), "it returned something else, or ended elsewhere"
         if matcher.is_complete(found):
             del found
             path = matcher.path
@@ -479,8 +479,8 @@ class _Work:
                     return record_run(path.program, path.result, value, parts, given, wanted.pull)
                 return value, parts
             found = matcher.results[path.result]
-            matcher.leave("a Tensor of it was kept, or an operation met an error of numbers")
-        matcher.leave("it returned something else, or ended elsewhere")
+            why = "a Tensor of it was kept, or an operation met an error of numbers"
+        matcher.leave(why)
         call = self.call
         assert call is not None
         if matcher.learner is not None:

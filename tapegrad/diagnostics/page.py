@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tapegrad.compilation.explanation import several as several
+
 if TYPE_CHECKING:
     from os import PathLike
 
@@ -110,11 +112,6 @@ def time_text(us: float) -> str:
         if us >= 0.9995 * size:  # which three digits round up
             return f"{us / size:.3g} {unit}"
     return f"{us:.3g} µs"
-
-
-def several(n: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str] | str], numbers: Iterable[int] = ()) -> str:
