@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
 import numpy as np
 
@@ -39,9 +40,10 @@ __all__ = ["RenewingExecutor", "map", "minimize", "value_and_grad", "warm_up"]
 
 CHUNKS = 128  # at most, by default: some for each worker of a few dozen
 TASKS = 8  # at least, where several chunks make one: some for each worker of a few
-WORTH = 5  # a task takes so many times as long as it takes to send one, where chunks are quick
-PATIENCE = 0.03  # seconds to wait for the first chunk, which tells that
+WORTH = 20  # a task takes so many times as long as it takes to send one, where chunks are quick
+PATIENCE = 0.1  # seconds to wait for the first chunk, which tells that, while others are computed
 KEPT = 32  # functions that a worker keeps
+ALONE = 4  # chunks that are sent each by itself, before it is known how quick they are
 RETRIES = 3
 M = TypeVar("M")
 P = TypeVar("P")
@@ -357,9 +359,12 @@ def _naming(member: int) -> Iterator[None]:
 
 
 def _several(
-    work: Callable[..., R], sent: _Sent, shared: Any, starts: list[int], *members: Any
+    number: str, work: Callable[..., R], sent: _Sent, shared: Any, starts: list[int], *members: Any
 ) -> tuple[float, list[R]]:
-    """The seconds that some chunks take, and what is made of the members of each, by its first's number."""
+    """The seconds that some chunks take, and what is made of the members of each, by its first's number.
+
+    The call has a number of its own, as Dask may give what an equal one has given.
+    """
     begin = time.perf_counter()
     ends = [start - starts[0] for start in starts] + [len(members)]
     found = [work(sent, shared, starts[0] + a, *members[a:b]) for a, b in pairwise(ends)]
@@ -441,7 +446,7 @@ def _results(
         starts = [start for start, _ in chunks[task]]
         members = [member for _, part in chunks[task] for member in part]
         try:
-            return executor.submit(_several, work, sent, shared, starts, *members)
+            return executor.submit(_several, uuid4().hex, work, sent, shared, starts, *members)
         except BrokenExecutor as error:
             failed: Future[tuple[float, list[R]]] = Future()
             failed.set_exception(error)
@@ -451,11 +456,15 @@ def _results(
     left = iter(shown(range(len(chunks)), f"batch.{what}", progress))
     with _one_thread:
         try:
-            begin, tasks = time.perf_counter(), [slice(0, 1)][: len(chunks)]
-            futures += [submitted(task) for task in tasks]
+            begin, ended = time.perf_counter(), []
+            tasks = [slice(k, k + 1) for k in range(min(ALONE, len(chunks)))]
+            for task in tasks:
+                futures.append(submitted(task))
+                if task.start == 0:
+                    futures[0].add_done_callback(lambda _: ended.append(time.perf_counter()))
             together = together and len(chunks) >= 2 * TASKS
-            tasks += _tasks(len(chunks), _chunks_worth(futures[0], begin) if together else 1)
-            futures += [submitted(task) for task in tasks[1:]]
+            tasks += _tasks(len(chunks), _chunks_worth(futures[0], begin, ended) if together else 1)
+            futures += [submitted(task) for task in tasks[len(futures) :]]
             for k in range(len(tasks)):
                 while error := _death(futures[k]):
                     retries -= 1
@@ -480,19 +489,19 @@ def _results(
                     future.cancel()
 
 
-def _chunks_worth(first: Future[tuple[float, list[Any]]], begin: float) -> int:
+def _chunks_worth(first: Future[tuple[float, list[Any]]], begin: float, ended: list[float]) -> int:
     """How many chunks are sent together, by the time that the first one took here and where it ran."""
     done = wait([first], PATIENCE).done
     if not done or first.cancelled() or first.exception() is not None:
         return 1
-    elapsed, there = time.perf_counter() - begin, first.result()[0]
+    elapsed, there = (ended[0] if ended else time.perf_counter()) - begin, first.result()[0]
     return max(1, math.ceil(WORTH * (elapsed - there) / max(there, 1e-9)))
 
 
 def _tasks(chunks: int, together: int) -> list[slice]:
-    """All chunks but the first, so many in each task, if that leaves some for each worker."""
+    """All chunks but those that went alone, so many in each task, if that leaves some for each worker."""
     size = min(together, max(1, chunks // TASKS))
-    return [slice(k, k + size) for k in range(1, chunks, size)]
+    return [slice(k, k + size) for k in range(ALONE, chunks, size)]
 
 
 def _death(future: Future[Any]) -> BaseException | None:

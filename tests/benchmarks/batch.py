@@ -37,23 +37,20 @@ def nothing(p, member):
 
 @contextlib.contextmanager
 def pools(dask):
-    """Executors of one process and of two, workers started."""
+    """Executors of one process and of two, workers started; those of Dask are of one cluster."""
     with contextlib.ExitStack() as stack:
-        found = []
-        for workers in (1, 2):
-            if dask:
-                from distributed import Client, LocalCluster
+        if dask:
+            from distributed import Client, LocalCluster
 
-                cluster = stack.enter_context(
-                    LocalCluster(
-                        n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
-                    )
-                )
-                found.append(stack.enter_context(Client(cluster)).get_executor())
-            else:
-                context = multiprocessing.get_context("spawn")
-                found.append(stack.enter_context(ProcessPoolExecutor(workers, mp_context=context)))
-        yield found
+            cluster = stack.enter_context(
+                LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+            )
+            client = stack.enter_context(Client(cluster))
+            first = next(iter(client.scheduler_info()["workers"]))
+            yield client.get_executor(workers=[first]), client.get_executor()
+        else:
+            context = multiprocessing.get_context("spawn")
+            yield [stack.enter_context(ProcessPoolExecutor(n, mp_context=context)) for n in (1, 2)]
 
 
 def timed(function, *args):
