@@ -36,7 +36,7 @@ from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import apply, record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import Mode, _enabled
-from tapegrad.kernels import abi
+from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.kernels.words import Address
@@ -217,6 +217,7 @@ class Path(Computation):
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             row[layout.EVENT_HANDLE] = id(results[k])
+            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
             if part:
                 row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
                 row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
@@ -285,6 +286,13 @@ def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Ten
         return None
     handle = (arguments if first.kind == ARGUMENT else results)[first.value]
     return call.function, id(handle), tuple(others), call.kwargs
+
+
+def _number(buffer: np.ndarray) -> tuple[Address, int]:
+    """Where compiled code finds a number, and its dtype's code; zeros where Python is to look at it."""
+    if buffer.ndim or buffer.dtype.char not in KINDS:
+        return 0, 0
+    return abi.address(buffer), abi.CODES[buffer.dtype.char] | buffer.itemsize << 8
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:
@@ -389,12 +397,10 @@ class Matcher:
         self._given, self._begin, self._learns, self.left = given, sources, learns, False
         self._known, self._computed, self._warned, self._pending = -1, 0, False, None
         self.describe()
-        path = self.path = self.paths[0]
-        program = self.program = path.program
-        for buffer, x in zip(program.arguments, given, strict=True):
+        self._follow(self.paths[0], 0)
+        for buffer, x in zip(self.program.arguments, given, strict=True):
             buffer[...] = x._v if isinstance(x, Handle) else x
         state = self.state
-        state[NEXT_EVENT] = path.begin
         handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
@@ -412,11 +418,22 @@ class Matcher:
             path.describe(self.arguments, self.results)
         self._sources = {id(x): Source(ARGUMENT, k) for k, x in enumerate(self.arguments)}
         self._sources |= {id(x): Source(RESULT, k) for k, x in enumerate(self.results)}
+        self.state[layout.RUN_FUNCTION] = programs.address()
         self._stale = False
 
     def _follow(self, path: Path, k: int) -> None:
-        self.path, self.program = path, path.program
-        self.state[layout.NEXT_EVENT] = path.begin + EVENT_BYTES * k
+        self.path, self.program, state = path, path.program, self.state
+        state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
+        state[layout.RUN_WORDS_AT] = 0 if path.program.rows.calls else path.program.rows.at
+
+    @property
+    def _computed(self) -> int:
+        """Of how many events the results are computed."""
+        return self.state[layout.COMPUTED]
+
+    @_computed.setter
+    def _computed(self, count: int) -> None:
+        self.state[layout.COMPUTED] = count
 
     @property
     def position(self) -> int:

@@ -42,6 +42,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__setitem__": METH_FASTCALL,
 }  # fmt: skip
+COMPARE, TRUTH = 67, 9  # numbers of slots in CPython's stable ABI
 # Slots of the type, through which operators call them, without looking for a method, in the order there:
 # the place in the type, that in the table which is there, and the slot's number in CPython's stable ABI.
 SLOTS = (
@@ -55,6 +56,8 @@ SLOTS = (
     (layout.AS_NUMBER_AT, layout.NB_ABSOLUTE, 6),
     (layout.AS_MAPPING_AT, layout.MP_SUBSCRIPT, 5),
     (layout.AS_MAPPING_AT, layout.MP_ASSIGN, 3),
+    (layout.TYPE_ITSELF, layout.RICH_COMPARE, COMPARE),
+    (layout.AS_NUMBER_AT, layout.NB_BOOL, TRUTH),
 )
 TWINS: dict[str, Any] = {}  # of Tensor, in Python
 OPERATORS = (  # in the order of their sheets: what means the op, function of the C API, methods
@@ -146,7 +149,7 @@ def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
     for place, function in enumerate(layout.API):
         words[place] = _address(function)
     share(_objects(kind, sheets))
-    for place, number in (offsets | _numbers(sheets, name)).items():
+    for place, number in (offsets | _numbers(kind, sheets, name)).items():
         words[place] = number
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
@@ -205,10 +208,11 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.NEWEST_TAPE: tapes.newest,
         layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
         layout.JOIN: join, layout.INTEGER: np.dtype(np.int64), layout.ERROR_MODE: forward.error_mode,
+        layout.NUMPY_TRUE: np.True_, layout.NUMPY_FALSE: np.False_,
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 
-def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
+def _numbers(kind: type[Tensor], sheets: np.ndarray, name: Any) -> dict[int, int]:
     """By word: sizes at which code changes ways, and addresses of what is no object."""
     test, errors = forward.error_test()
     return {
@@ -228,6 +232,8 @@ def _numbers(sheets: np.ndarray, name: Any) -> dict[int, int]:
         layout.LATEST_IMPORTS: abi.address(_latest_imports),
         layout.UNKNOWN: abi.address(_unknown),
         layout.CALL_NAME: ctypes.addressof(name),
+        layout.COMPARE_BY_METHOD: _slot(kind, COMPARE),
+        layout.TRUTH_BY_METHOD: _slot(kind, TRUTH),
     } | {word: abi.numpy_function("_ARRAY_API", place) for word, place in NUMPY.items()}
 
 
@@ -338,10 +344,18 @@ def _define(name: str, flags: int, at: Address, doc: str) -> Address:
 
 def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function: Address) -> None:
     """Put a function into a slot of Tensor, proved to lie there; Python refills it for a replaced method."""
-    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
-    slot = ctypes.c_int64.from_address(ctypes.c_int64.from_address(id(kind) + table).value + 8 * place)
-    if slot.value == get(("PyType_GetSlot", ctypes.pythonapi))(kind, number):
+    begin = id(kind)
+    if table != layout.TYPE_ITSELF:
+        begin = ctypes.c_int64.from_address(begin + table).value
+    slot = ctypes.c_int64.from_address(begin + 8 * place)
+    if slot.value == _slot(kind, number):
         slot.value = function
+
+
+def _slot(kind: type[Tensor], number: int) -> Address:
+    """Return the function in a slot of a type."""
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
+    return int(get(("PyType_GetSlot", ctypes.pythonapi))(kind, number) or 0)
 
 
 def _record(op: Primitive, value: np.ndarray, *operands: Operand) -> Tensor:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 from tapegrad.kernels import machine
 from tapegrad.kernels.locks import loaded_once
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
 
 
 @loaded_once
 def load() -> Callable[[int, int, int, int], int]:
     """Return ``run_program(what, state, begin, end)`` of `kernels.replay.programs`."""
+    return functools.partial(_module().enter, address())
+
+
+def address() -> Address:
+    """Return where that function is."""
+    at: Address = _module().entry.address
+    return at
+
+
+@loaded_once
+def _module() -> Any:
     machine.load()  # by which functions are recorded in compiled code
-    module = machine.build("program", [machine.text_of("programs")], "run_program", layout)
-    return functools.partial(module.enter, module.entry.address)
+    return machine.build("program", [machine.text_of("programs")], "run_program", layout)

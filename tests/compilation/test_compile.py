@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.compilation import function as compilation
+from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.reverse import FEW
 from tapegrad.compilation.rows import BUFFERED
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError, MutationError
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import SHORT_ROW
+from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
 from tapegrad.scipy import optimize
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
@@ -926,3 +927,72 @@ def test_an_interrupt_between_operations():
         kept.clear()
         wanted = tg.func.value_and_grad(f)(np.ones(2), False)[0]
         assert compiled.value_and_grad(np.ones(2), False)[0] == wanted
+
+
+def newton(a, by):
+    """The square root, by as many steps as it takes; `by` gives numbers to compare with."""
+    x, y, steps = 1.0 + 0.0 * a, 0.0 * a, 0
+    while abs(x * x - a) > by(1e-12) * a and x > 2.0 * y and x == x and steps < 12:
+        for _ in range(4 if steps % 2 else 2):
+            y = y * 0.5  # so that what is compared lies at other distances
+        x, steps = by(0.5) * (x + a / x), steps + 1
+    return (x if x != y else -x) + (y if y <= 1.0 else 0.0)
+
+
+@pytest.mark.parametrize("by", [float, np.float64, np.float32, np.array], ids=lambda by: by.__name__)
+@pytest.mark.parametrize("dtype", ["d", "f"])
+def test_numbers_that_decide(by, dtype):
+    """The same turns, values and derivatives as without programs, for paths that share their beginnings."""
+    compiled = tg.compile(newton)
+    with np.errstate(all="ignore"):
+        for a in [2.0, 50.0, 2.5, 2.0, 1e4, 50.0, 2.0, np.nan, 0.0, np.inf, 3.0, 50.0, 4.0, np.nan, 2.0] * 2:
+            a = np.asarray(a, dtype)[()]
+            found, wanted = (f(a, by) for f in (compiled.value_and_grad, tg.func.value_and_grad(newton)))
+            np.testing.assert_array_equal(found[0], wanted[0])
+            np.testing.assert_allclose(found[1], wanted[1], rtol=8 * np.finfo(dtype).eps)
+
+
+@pytest.mark.skipif(not abi.native(), reason="a portable build looks at numbers in Python")
+@pytest.mark.parametrize("distance", [0, LOOK_BACK - 2, LOOK_BACK - 1, LOOK_BACK, LOOK_BACK + 1])
+def test_numbers_are_looked_at_in_compiled_code(distance):
+    """As far back as it looks; the values are the same beyond."""
+
+    def f(x):
+        y = x * 3.0
+        z = y
+        for _ in range(distance):
+            z = z + 1.0
+        return z * 2.0 if y > 1.0 else z * 5.0
+
+    compiled, entered = tg.compile(f), []
+    for x in (1.0, 2.0, 1.5, 0.1, 0.2, 0.3):
+        assert compiled.value_and_grad(x) == tg.func.value_and_grad(f)(x)
+    handle = expected[next(iter(expected))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(handle), "compute", lambda self, x: entered.append(x) or original(self, x))
+        assert compiled.grad(2.0) == 6.0 and compiled.grad(0.1) == 15.0
+    assert bool(entered) == (distance >= LOOK_BACK)
+
+
+original = Matcher.compute
+
+
+def test_errors_of_numbers_before_a_comparison_are_told():
+    """NumPy warns, or raises, once and where the operation is."""
+
+    def f(x):
+        y = 1.0 / x
+        return y * y if y > 1.0 else y
+
+    compiled = tg.compile(f)
+    for x in (0.5, 2.0, 0.5, 2.0):
+        compiled.grad(x)
+    for _ in range(3):
+        with pytest.warns(RuntimeWarning, match="divide by zero") as seen, np.errstate(all="warn"):
+            compiled(0.0)
+        assert len(seen) == 1
+        with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+            compiled(0.0)
+        with np.errstate(all="ignore"):
+            assert compiled(0.0) == np.inf
+        assert compiled.grad(2.0) == -0.25

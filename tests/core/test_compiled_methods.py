@@ -187,6 +187,75 @@ def test_all_of_it_is_recorded_by_compiled_code(monkeypatch):
     assert len(tape.log) == n + 4 * 15
 
 
+COMPARISONS = operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge
+NUMBERS = (
+    0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, 3, -1, 2**53, 2**53 + 1, True, 0.1, np.float64(1.5),
+    np.float64(0.1), np.float32(1.5), np.float32(0.1), np.int64(3), np.int8(-1), np.bool_(True),
+    np.longdouble(0.1), np.array(1.5), np.array([1.5, 0.1]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("compare", COMPARISONS, ids=lambda compare: compare.__name__)
+def test_comparisons_are_numpys(compare):
+    """Of Tensors of each dtype, with a history and without one, with each other and with numbers."""
+    kinds = [x for x in NUMBERS if isinstance(x, (np.generic, np.ndarray))] + [np.float64(np.nan)]
+    for x, y in itertools.product(kinds, NUMBERS):
+        wanted = compare(x, y)
+        operands = [tg.tensor(x)]
+        if x.dtype.kind == "f":
+            operands += [leaf(x), leaf(x) * np.ones((), x.dtype)]
+        others = [y] + ([tg.tensor(y)] if isinstance(y, (np.generic, np.ndarray)) else [])
+        for a, b, mode in itertools.product(operands, others, (tg.no_grad, tg.enable_grad)):
+            with mode():
+                found = compare(a, b)
+            assert type(found) is Tensor and found.dtype == bool and not found.requires_grad, (x, y)
+            assert found.is_leaf and np.array_equal(found.numpy(), wanted), (x, y)
+            assert np.ndim(wanted) or bool(found) is bool(wanted)
+
+
+def test_comparisons_of_other_things():
+    class Answer:
+        def __gt__(self, other):
+            return "mine"
+
+    x = leaf(1.5) * 1.0
+    assert (x == None, x != None, x == "text", x != {}) == (False, True, False, True)  # noqa: E711
+    assert (x < Answer()) == "mine" and x < 2**70 and not x < -(2**70) and x != 2**1000
+    for other in ("text", None, object()):
+        with pytest.raises((TypeError, tg.errors.DTypeError)):
+            assert x < other
+    assert (tg.tensor(1.5 + 1j) == 1.5 + 1j).item() and (x == 1.5 + 0j).item()
+    with pytest.raises(tg.errors.ShapeError):
+        bool(x > np.zeros(2))
+    assert bool(x) and not bool(tg.tensor(0.0)) and not bool(tg.tensor(False)) and bool(tg.tensor([True]))
+    s = of_subclass(leaf(1.0), __lt__=lambda self, other: "less", __gt__=lambda self, other: "more")
+    assert (s < 1.0, x < s, x > s) == ("less", "more", "less") and bool(x >= s)
+
+
+def test_numbers_are_compared_as_they_are_now():
+    """After a write, and in forward mode, whose tangents do not count."""
+    y = tg.tensor(3.0)
+    assert y < 3.5
+    y.fill_(4.0)
+    assert y > 3.5
+    with tg.autograd.forward_ad.dual_level():
+        dual = tg.autograd.forward_ad.make_dual(tg.tensor(1.0), tg.tensor(-5.0))
+        assert dual > 0.0 and dual == 1.0
+    assert tg.func.grad(lambda x: tg.func.grad(lambda y: y * y if y > x else -y)(2.0) * x)(1.0) == 4.0
+    assert tg.func.jvp(lambda x: x * x if x > 0 else -x)(2.0, 1.0)[1] == 4.0
+
+
+def test_comparisons_keep_no_reference():
+    x, y = leaf(1.5) * 1.0, leaf(2.5) * 1.0
+    values = x._v, y._v, np.True_, np.False_
+    before = [sys.getrefcount(v) for v in values]
+    for _ in range(1000):
+        assert x < y and x < 2.0 and not y < 2.0
+        with pytest.raises(TypeError):
+            assert x < "text"
+    assert all(abs(sys.getrefcount(v) - n) < 20 for v, n in zip(values, before, strict=True))
+
+
 def test_errors_of_shape_are_the_twins():
     y = leaf(np.ones(3)) * 1.0
     bad = leaf(np.ones(4)) * 1.0

@@ -142,6 +142,10 @@ def test_frames_of_python(kind):
     with tg.no_grad():
         for call in (lambda: y * a, lambda: 2.0 * x - y, lambda: np.exp(y), lambda: x / y, lambda: m @ y):
             assert frames(call) == []
+    z = x[0] * 1.0
+    for call in (lambda: z < 1.0, lambda: z == z, lambda: bool(z >= x[1]), lambda: z <= 0, lambda: z != a[1]):
+        call()
+        assert frames(call) == []
     for number in (0.37, 41, -0.0, 0):
         assert frames(lambda number=number: y * number - number) == []  # not known to the tape
     assert len(frames(lambda: y[1:])) <= 12

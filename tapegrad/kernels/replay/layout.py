@@ -124,7 +124,9 @@ DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, SIZE_AT, ITEMS_AT, ALLOCATED_AT = 24,
 TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
 UFUNC_COUNTS_AT, UFUNC_LOOPS_AT, UFUNC_DATA_AT, UFUNC_TYPES_AT, UFUNC_CODES_AT = 16, 32, 40, 48, 64
 
-# Places in CPython's PyTypeObject, PyNumberMethods and PyMappingMethods.
+# Places in CPython's PyTypeObject, PyNumberMethods and PyMappingMethods, and how its comparisons are counted.
+TYPE_ITSELF, RICH_COMPARE, NB_BOOL = 0, 25, 9
+LESS, AT_MOST, EQUAL, OTHER, GREATER, AT_LEAST = range(6)
 AS_NUMBER_AT, AS_MAPPING_AT, MP_SUBSCRIPT, MP_ASSIGN = 96, 112, 1, 2
 NB_ADD, NB_SUBTRACT, NB_MULTIPLY, NB_POWER, NB_NEGATIVE, NB_ABSOLUTE = 0, 1, 2, 5, 6, 8
 NB_TRUE_DIVIDE, NB_MATRIX_MULTIPLY = 30, 34
@@ -193,9 +195,9 @@ API = (
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
     DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP, COMPUTE_DEFERRED, UNKNOWN,
-    MATCHING, ERROR_MODE,
-) = range(217)  # fmt: skip
-SHARED_WORDS = 218
+    MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
+) = range(221)  # fmt: skip
+SHARED_WORDS = 222
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -253,9 +255,15 @@ EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at
 # the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
 # Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
-# its elements, or of an index that it has to be equal to.
-NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, MATCHING_WORDS = range(4)
-EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_SIZE = 0, 1, 2, 6
+# its elements, or of an index that it has to be equal to. Then where the number is that it gives, and its
+# dtype's code; 0 for anything else. For numbers that are looked at MATCHING has the first event of the path,
+# of how many the results are computed, what runs rows, and which, or 0 where Python has to.
+(
+    NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
+    MATCHING_WORDS,
+) = range(8)  # fmt: skip
+EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_SIZE = 0, 1, 2, 6, 7, 8
+LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of

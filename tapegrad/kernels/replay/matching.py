@@ -30,17 +30,56 @@ def given_out(event: int, a: int, b: int) -> int:
     g = i64(shared())
     if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
         return UNHANDLED
-    mode, handling = in_force(), stack(1)
-    if mode == 0 or call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
+    follows = is_followed()
+    if follows < 0:
         return 0
-    if i64(handling)[0] != 0:
-        invoke(g.decref, i64(handling)[0])
-    if mode != i64(g.matching).matching_mode or i64(handling)[0] != i64(g.matching).matching_errors:
+    if follows == 0:
         return UNHANDLED
     out = i64(event).event_handle
     invoke(g.incref, out)
     i64(g.matching).next_event = event + 8 * EVENT_SIZE
     return out
+
+
+def is_followed() -> int:
+    """Whether the program at work is that of the function that runs here; -1 with an error set."""
+    g, mode, handling = i64(shared()), in_force(), stack(1)
+    if mode == 0 or call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
+        return -1
+    if i64(handling)[0] != 0:
+        invoke(g.decref, i64(handling)[0])
+    m = i64(g.matching)
+    return mode == m.matching_mode and i64(handling)[0] == m.matching_errors
+
+
+def expected_number(x: int) -> int:
+    """The event among the latest that gives this Tensor a number; 0 for none."""
+    m = i64(i64(shared()).matching)
+    event = m.next_event
+    for _ in range(LOOK_BACK):
+        event -= 8 * EVENT_SIZE
+        if event < m.first_event:
+            return 0
+        if i64(event).event_handle == x:
+            if i64(event).event_number == 0:
+                return 0
+            return event
+    return 0
+
+
+def compute_expected(event: int) -> int:
+    """Compute the results up to that of an event; 0 where Python has to."""
+    m = i64(i64(shared()).matching)
+    k = (event - m.first_event) // (8 * EVENT_SIZE) + 1
+    if m.computed < k:
+        if m.run_words_at == 0:
+            return 0
+        if call(m.run_function, RUN_ROWS, m.run_words_at, m.computed, k) != k:
+            return 0
+        if i64(m.run_words_at)[ERRORS_MET] != 0:
+            return 0
+        m[COMPUTED] = k
+    return 1
 
 
 def taken(operand: int, x: int) -> int:

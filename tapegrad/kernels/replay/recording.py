@@ -6,6 +6,7 @@ in Python.
 
 from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
+from tapegrad.kernels.replay.comparing import slot_compare, slot_truth
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
@@ -28,7 +29,7 @@ def methods(table: int) -> int:
     t[16], t[17], t[18] = address(slot_add), address(slot_subtract), address(slot_multiply)
     t[19], t[20], t[21] = address(slot_divide), address(slot_matmul), address(slot_power)
     t[22], t[23], t[24] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
-    t[25] = address(slot_setitem)
+    t[25], t[26], t[27] = address(slot_setitem), address(slot_compare), address(slot_truth)
     return shared()
 
 

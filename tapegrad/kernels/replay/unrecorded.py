@@ -34,16 +34,24 @@ def unrecorded(sheet: int, a: int, b: int, mode: int) -> int:
         return value
     out = UNHANDLED
     if is_plain_value(value):
-        out = call(g.allocate_object, g.tensor_type, 0)
-        if out != 0:
-            for _ in range(3):
-                invoke(g.incref, g.none_at_all)
-            obj(out).v = value
-            obj(out).tape = g.none_at_all
-            obj(out).at = g.none_at_all
-            obj(out).extra = g.none_at_all
-            return out
+        out = without_history(value)
     invoke(g.decref, value)
+    return out
+
+
+def without_history(value: int) -> int:
+    """A new Tensor of a value; 0 with an error set."""
+    g = i64(shared())
+    out = call(g.allocate_object, g.tensor_type, 0)
+    if out == 0:
+        return 0
+    invoke(g.incref, value)
+    for _ in range(3):
+        invoke(g.incref, g.none_at_all)
+    obj(out).v = value
+    obj(out).tape = g.none_at_all
+    obj(out).at = g.none_at_all
+    obj(out).extra = g.none_at_all
     return out
 
 
