@@ -10,6 +10,7 @@ import tapegrad as tg
 VIEWS = {
     "broadcast_to": lambda x: np.broadcast_to(x, (2, 4)),
     "meshgrid": lambda x: np.meshgrid(x, np.zeros(2), copy=False)[0],
+    "conj of real": np.conj,
     "einsum": lambda x: np.einsum("ii->i", x.reshape(2, 2)),
     "diag": lambda x: np.diag(x.reshape(2, 2)),
     "a part": lambda x: x[1:3],
@@ -69,3 +70,16 @@ def test_what_is_broadcast_has_derivatives_of_tensors():
             results.append((y, first, second))
         for found, wanted in zip(*results, strict=True):
             np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_the_conjugate_of_a_real_array_is_another_array(order):
+    """As in NumPy, whose method alone gives the array itself; whatever computes it."""
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    for write in (False, True):
+        y = x * 1.0
+        z = np.conj(y) if order == "before" else np.conjugate(y)
+        if write:
+            y[0] = 5.0
+        assert z.tolist() == [1.0, 2.0]
+    assert x.conj() is x
