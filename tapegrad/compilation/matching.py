@@ -347,7 +347,6 @@ class Matcher:
         self.state[layout.MATCHING_MODE] = id(self.mode)
         self.at: Address = abi.address(state)
         self._handling: Any = None  # of errors of floating-point numbers
-        self._given: Sequence[Any] = ()
         self._begin: Callable[[], Iterator[Tensor]] | None = None
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
@@ -386,7 +385,7 @@ class Matcher:
 
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
-        self._given, self._begin, self._learns, self.left = given, sources, learns, False
+        self._begin, self._learns, self.left = sources, learns, False
         self._known, self._computed, self._warned, self._pending = -1, 0, False, None
         self.describe()
         path = self.path = self.paths[0]
@@ -618,12 +617,8 @@ class Matcher:
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
             self.leave(OF_NUMBERS)
             return object.__getattribute__(x, "_v")
-        given = self._given[source.value] if source.kind == ARGUMENT else None
-        if isinstance(given, Handle):
-            x._v = given._v
-        else:
-            self._lend(source)
-            x._v = number_of(self.program.buffer(source))
+        self._lend(source)
+        x._v = number_of(self.program.buffer(source))
         self._filled.append(x)
         return x._v
 
@@ -782,7 +777,7 @@ class Matcher:
 
     def let_go(self) -> bool:
         """Give the paths other arrays, if somebody may have kept one that another call would write to."""
-        self._given, self._begin, self.learner = (), None, None
+        self._begin, self.learner = None, None
         if not self._lent:
             return False
         lent, self._lent = self._lent, {}

@@ -22,6 +22,7 @@ WRITES = {
     "all": "x *= 2.0",
     "through a view": "x[1:][0] = 3.0",
     "to the result": "y[0] = 2.0",
+    "to a part of the result": "y[:1] *= 3.0",
 }
 TEXT = """
 def f(x, k, view):
@@ -55,6 +56,26 @@ def test_they_see_what_is_written_when_a_call_leaves(name, write, warn):
         x = np.array([1.0, 2.0, 3.0, 4.0]) + k
         found = outcome(compiled.value_and_grad, x, k, VIEWS[name])
         assert found == outcome(recorded, x, k, VIEWS[name])
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("name", ["a part", "reshape", "flip", "broadcast_to"])
+def test_views_of_tensors_see_what_is_written_when_a_call_leaves(name, write):
+    """The argument that a function has is another Tensor than its caller's, which no write changes."""
+    space = {"np": np, "warn": -1}
+    exec(TEXT.format(write=WRITES[write]).replace("x = x * 1.0", "pass"), space)
+
+    def pulled(call, x, k, view):
+        t = tg.tensor(x, requires_grad=True)
+        y = call(t, k, view)
+        (g,) = tg.grad(y, t)
+        assert t.tolist() == x.tolist()
+        return y.detach(), g
+
+    compiled, recorded = tg.compile(space["f"]), lambda t, k, view: space["f"](t * 1.0, k, view)
+    for k in range(6):
+        x = np.array([1.0, 2.0, 3.0, 4.0]) + k
+        assert outcome(pulled, compiled, x, k, VIEWS[name]) == outcome(pulled, recorded, x, k, VIEWS[name])
 
 
 def test_what_is_broadcast_has_derivatives_of_tensors():
