@@ -224,8 +224,8 @@ class Tensor(ArrayMethods):
         return fn.imag(self)
 
     def conj(self) -> Tensor:
-        """The complex conjugate."""
-        return fn.conj(self)
+        """The complex conjugate; a real Tensor itself, as in NumPy."""
+        return fn.conj(self) if self.dtype.kind == "c" else self
 
     conjugate = conj
 

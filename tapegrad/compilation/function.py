@@ -17,7 +17,7 @@ from tapegrad.compilation.program import Program
 from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.wanted import GRADIENT, PRODUCT, VALUE, VALUE_AND_GRADIENT, Wanted, direction_of
 from tapegrad.core import expected
-from tapegrad.core.base import Handle, has_tangent, value_of, wrap
+from tapegrad.core.base import Handle, alias_of, has_tangent, value_of, wrap
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import OPEN
 from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
@@ -425,9 +425,10 @@ class _Work:
         if not call.outside:
             self.aside.append(set_aside())
         for k, x in enumerate(call.given):
-            lent = None if isinstance(x, Handle) else self.kind.matcher.lent(k)  # a Tensor has its history
-            if lent is not None:
-                call.given[k] = wrap(lent)
+            lent = self.kind.matcher.lent(k)
+            if lent is not None:  # with the history that a Tensor has
+                call.given[k] = alias_of(x) if isinstance(x, Handle) else wrap(lent)
+                call.given[k]._v = lent
         return call.sources()
 
     def result(

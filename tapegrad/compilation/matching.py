@@ -27,13 +27,13 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.planning import WARM, Planning
-from tapegrad.compilation.program import Program, alike, is_same, number_of, view_of
-from tapegrad.compilation.recorded import operand_value
+from tapegrad.compilation.program import Program, alike, are_real_numbers, forward_of, is_same, number_of
+from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.core import base, compiled_methods
 from tapegrad.core.base import Handle, value_of
-from tapegrad.core.dispatch import apply, record
+from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi, programs
@@ -355,7 +355,6 @@ class Matcher:
         self.state[layout.MATCHING_MODE] = id(self.mode)
         self.at: Address = abi.address(state)
         self._handling: Any = None  # of errors of floating-point numbers
-        self._given: Sequence[Any] = ()
         self._begin: Callable[[], Iterator[Tensor]] | None = None
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
@@ -394,7 +393,7 @@ class Matcher:
 
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
-        self._given, self._begin, self._learns, self.left = given, sources, learns, False
+        self._begin, self._learns, self.left = sources, learns, False
         self._known, self._computed, self._warned, self._pending = -1, 0, False, None
         self.describe()
         self._follow(self.paths[0], 0)
@@ -635,12 +634,8 @@ class Matcher:
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
             self.leave(OF_NUMBERS)
             return object.__getattribute__(x, "_v")
-        given = self._given[source.value] if source.kind == ARGUMENT else None
-        if isinstance(given, Handle):
-            x._v = given._v
-        else:
-            self._lend(source)
-            x._v = number_of(self.program.buffer(source))
+        self._lend(source)
+        x._v = number_of(self.program.buffer(source))
         self._filled.append(x)
         return x._v
 
@@ -692,22 +687,35 @@ class Matcher:
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
             operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
+            if self._warned:
+                self._tell_errors(j, operands)
             self._pending = self.results[j]
-            if self._warned:  # NumPy is to tell of an error of numbers, where it was
-                apply(event.op, operands, event.attrs)
-            else:
-                self._record_value(j, operands)
+            self._record_value(j, operands)
             self._recorded.append(self.results[j])
+
+    def _tell_errors(self, j: int, operands: list[Any]) -> None:
+        """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
+        event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
+        try:
+            _enabled.set(True)
+            value = forward_of(event, given) if are_real_numbers(given) else apply_event(event, given)._v
+        finally:
+            _enabled.set(before)
+        if j >= self._computed and self.program.values[j].flags.writeable:  # nobody has seen it
+            self.program.values[j][...] = value
 
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
         event, value = self.program.events[j], number_of(self.program.values[j])
-        if self.program.views[j] and type(value) is np.ndarray:
-            value = view_of(event.op, event.attrs, operands[0]._v)
+        seen = event.is_view and type(value) is np.ndarray
+        if seen:
+            value = forward_of(event, [operands[0]._v])
+            if not self.program.values[j].flags.writeable:  # as of np.diag
+                value.flags.writeable = False
         elif type(value) is np.ndarray and id(value) not in self._lent:
             value = value.copy(order="K")
         out = record(event.op, value, operands, event.attrs)
-        if self.program.views[j] and type(value) is np.ndarray:
+        if seen:
             base.join(operands[0], out)
 
     def _real(self, j: int, q: int, source: Source) -> Any:
@@ -786,7 +794,7 @@ class Matcher:
 
     def let_go(self) -> bool:
         """Give the paths other arrays, if somebody may have kept one that another call would write to."""
-        self._given, self._begin, self.learner = (), None, None
+        self._begin, self.learner = None, None
         if not self._lent:
             return False
         lent, self._lent = self._lent, {}

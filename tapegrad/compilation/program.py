@@ -42,6 +42,7 @@ REDUCING = {
 }
 OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
 FLOATS = "df"
+REAL = (int, float, np.floating, np.integer)
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -259,13 +260,24 @@ class Program:
 
 
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
-    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
-    function, x, attrs = event.op.forward, given[0], event.attrs
-    if event.op is POWER:  # as compiled recording does
-        function = _vector_form(POWER, x) or operator.pow
-    elif isinstance(event.op, Elementwise) and event.op.takes is not None:
-        attrs = {event.op.takes: getattr(out, event.op.takes)}
-    out[...] = function(*given, **attrs)
+    out[...] = forward_of(event, [number_of(x) if isinstance(x, np.ndarray) else x for x in operands])
+
+
+def forward_of(event: Event, given: Sequence[Any]) -> Any:
+    """Return what the op of an event gives for values."""
+    op, function, attrs = event.op, event.op.forward, event.attrs
+    if op is POWER:  # as compiled recording does
+        function = _vector_form(POWER, given[0]) or operator.pow
+    elif isinstance(op, Elementwise) and op.takes is not None:
+        attrs = {op.takes: getattr(event.value, op.takes)}
+    elif isinstance(op, Elementwise) and are_real_numbers(given):  # which tell of errors in other words
+        function = op.operator or function
+    return function(*given, **attrs)
+
+
+def are_real_numbers(given: Sequence[Any]) -> bool:
+    """Whether values are no arrays and not complex."""
+    return all(isinstance(x, REAL) for x in given)
 
 
 def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd import Function, grad
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Source
-from tapegrad.compilation.program import Program
-from tapegrad.core.base import requires_grad, wrap
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Event, Source
+from tapegrad.compilation.program import Program, forward_of
+from tapegrad.core.base import requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, record
 from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.primitive import Elementwise
 from tapegrad.tensor import Tensor, tensor
 
 RESHAPE = REGISTRY["reshape"]
@@ -26,6 +27,13 @@ def operand_value(source: Source, buffer: Any) -> Any:
     if type(source.value) in PYTHON_S:
         return buffer[()].item()
     return buffer.copy() if buffer.ndim else buffer[()]
+
+
+def apply_event(event: Event, operands: Sequence[Any]) -> Tensor:
+    """Apply an operation as it was; a shape that an op takes of its result is none of its attributes."""
+    if isinstance(event.op, Elementwise) and event.op.takes is not None:
+        return record(event.op, forward_of(event, [value_of(operands[0])]), operands, event.attrs)
+    return apply(event.op, operands, event.attrs)
 
 
 class Run:
@@ -50,7 +58,7 @@ class Run:
                 else results[source.value] if source.kind == RESULT else x
                 for source, x in zip(event.operands, brought, strict=True)
             ]  # fmt: skip
-            results.append(apply(event.op, operands, event.attrs))
+            results.append(apply_event(event, operands))
         return results[self.result]
 
 

@@ -231,12 +231,11 @@ class Rows:
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
-        group = len(self.words)
+        begins, group = self._begins(), len(self.words)
         for k in range(len(self.words) - 1, -1, -1):
-            row = self.words[k]
-            if k + 1 == len(self.words) or k + 1 in self.divisions or not _together(row, self.words[k + 1]):
+            if k + 1 in begins:
                 group = k + 1
-            row[layout.ROW_GROUP] = group
+            self.words[k][layout.ROW_GROUP] = group
         self.table = np.array(self.words, np.int64).reshape(-1)
         self.state[layout.PROGRAM_ROWS] = abi.address(self.table) if self.words else 0
         for word, name in (
@@ -252,6 +251,27 @@ class Rows:
         self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self.words)
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
+
+    def _begins(self) -> set[int]:
+        """Rows with which groups begin, and the end.
+
+        A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
+        """
+        begins, sums = {len(self.words)}, set[Address]()
+        for k, step in enumerate(self.steps):
+            reads = [abi.address(x) for x in step.reads if isinstance(x, np.ndarray) and x.ndim == 0]
+            out = step.writes[0] if step.extent > 1 and step.writes else None
+            summed = {abi.address(out)} if isinstance(out, np.ndarray) and out.ndim == 0 else set[Address]()
+            if (
+                k == 0
+                or k in self.divisions
+                or not _together(self.words[k - 1], self.words[k])
+                or any(x in sums for x in reads if x not in summed)
+            ):
+                begins.add(k)
+                sums = set()
+            sums |= summed
+        return begins
 
     def run(self, begin: int, end: int) -> None:
         """Run rows from `begin` to before `end`."""

@@ -145,6 +145,11 @@ class Dual:
             extra(primal).requires_grad = requires_grad
         return primal
 
+    @property
+    def parts(self) -> list[Tensor]:
+        """The primal, and what else depends on arguments."""
+        return [self.primal, self.tangent]
+
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Dual:
         """Return the same with what a function makes of primal and tangent."""
         return Dual(self.level, function(self.primal), function(self.tangent))
@@ -248,7 +253,7 @@ def tangents_on(tape: Tape) -> list[Tensor]:
     found = []
     for _, notes in _noted() if OPEN else ():
         for result, operands in list(notes.get(tape.serial, {}).values()):
-            found += [d.tangent for d in (result, *operands) if d is not None]
+            found += [x for d in (result, *operands) if d is not None for x in d.parts[1:]]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tapegrad.errors import BorderError
 
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
 PLAIN = {int, type(None), type(Ellipsis), np.ndarray}
+BOUNDS = {int, type(None)}  # of slices
 
 
 def elements(value: np.ndarray, index: Any, what: str = "") -> Any:
@@ -33,22 +35,33 @@ def parts_of(index: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def plain_index(index: Any) -> Any:
-    """Return an index with Tensors in it replaced by their values."""
+    """Return an index with Tensors replaced by their values, and what stands for an integer by that."""
     kind = type(index)
     if kind in PLAIN or (
         kind is slice
-        and type(index.start) in PLAIN
-        and type(index.stop) in PLAIN
-        and type(index.step) in PLAIN
+        and type(index.start) in BOUNDS
+        and type(index.stop) in BOUNDS
+        and type(index.step) in BOUNDS
     ):
         return index
     contains_tensor(index)  # refuses endless nesting
     if isinstance(index, tuple):
         return tuple(plain_index(i) for i in index)
     if isinstance(index, slice):
-        return slice(*(plain_index(i) for i in (index.start, index.stop, index.step)))
+        return slice(*(_integer(value_of(i)) for i in (index.start, index.stop, index.step)))
     if isinstance(index, list):
         if contains_tensor(index):
             raise BorderError("a list of Tensors is no index; use tg.array([...])")
         return np.asarray(index) if index else np.empty(0, np.intp)
-    return value_of(index)
+    found = value_of(index)
+    return found if isinstance(found, np.ndarray) else _integer(found)
+
+
+def _integer(x: Any) -> Any:
+    """The integer that something is as an index; what is none, and what cannot change, as it is."""
+    if isinstance(x, (int, np.generic, type(None), type(Ellipsis))) or not hasattr(x, "__index__"):
+        return x
+    try:
+        return operator.index(x)
+    except TypeError:  # an array of several elements, which NumPy refuses
+        return x

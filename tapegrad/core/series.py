@@ -147,6 +147,11 @@ class Series(Dual):
         """As `Dual.rooted`."""
         return Series(self.level, self.rooted_primal(cell, requires_grad), self.known[1:])
 
+    @property
+    def parts(self) -> list[Tensor]:
+        """The coefficients."""
+        return [c for c in self.known if c is not None]
+
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Series:
         """Return the same with what a function makes of each coefficient."""
         primal, *others = (None if c is None else function(c) for c in self.known)

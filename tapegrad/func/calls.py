@@ -481,7 +481,7 @@ def has_history(x: Any) -> bool:
     if not isinstance(x, Handle):
         return False
     if has_tangent(x):
-        return has_history(x._at.primal) or has_history(x._at.tangent)
+        return any(map(has_history, x._at.parts))
     return requires_grad(x)
 
 
@@ -497,7 +497,7 @@ def _uses_others(tensors: list[Any], begin: int, mine: set[Any]) -> bool:
         while tensors:
             x = tensors.pop()
             if has_tangent(x):
-                tensors += (x._at.primal, x._at.tangent)
+                tensors += x._at.parts
                 continue
             if x._tape is STALE:
                 refresh_history(x)

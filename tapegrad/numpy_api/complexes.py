@@ -35,8 +35,8 @@ def imag(val: Operand) -> TensorOrArray:
 
 @implements(np.conjugate)
 def conj(x: Operand) -> Any:
-    """Complex conjugate; a real array itself."""
-    return apply(REGISTRY["conjugate"], (x,)) if is_complex(x) else x
+    """Complex conjugate, in memory of its own."""
+    return apply(REGISTRY["conjugate"], (x,))
 
 
 @implements(np.angle)

@@ -87,6 +87,24 @@ def results_that_are_nothing(x, k):
     return y[0] + y[-1]
 
 
+class Place:
+    """Another integer at each time."""
+
+    def __index__(self):
+        return self.number
+
+
+@hostile
+def slices_by_what_changes():
+    number, place = np.array(1), Place()
+
+    def f(x, k):
+        number[...], place.number = k % 3, k % 2
+        return np.sum(x[number:] * x[0]) + np.sum(x[place :: place.number + 1] ** 2) + x[place] * x[number]
+
+    return f, (number,)
+
+
 # ------------------------------------------------------------ writes
 
 

@@ -86,6 +86,38 @@ def test_sizes_on_both_sides_of_a_vector_form(kind, more):
     assert fused(compare(many_forms, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind))
 
 
+NUMBERS_OF_ALL = {
+    "sum": lambda x: np.sum(np.sin(x)) * np.cos(x),
+    "sum and a product": lambda x: np.sum(np.exp(x)) + x * 2.0,
+    "norm": lambda x: np.linalg.norm(np.sin(x)) * np.cos(x),
+    "quotient of exponentials": lambda x: np.exp(x) / np.sum(np.exp(x)),
+    "maximum": lambda x: np.exp(x - np.max(x)) * x,
+    "product of vectors": lambda x: (np.sin(x) @ x) * np.cos(x),
+    "broadcast_to": lambda x: np.broadcast_to(np.sum(np.sin(x)), x.shape) * np.cos(x),
+    "two": lambda x: np.linalg.norm(np.sin(x)) * np.cos(x) + np.linalg.norm(np.exp(x)) * np.tanh(x),
+    "one of another": lambda x: np.linalg.norm(np.linalg.norm(np.sin(x)) * np.cos(x)) * np.tanh(x),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("n", [PROGRAM_BLOCK, PROGRAM_BLOCK + 1, 3 * PROGRAM_BLOCK])
+@pytest.mark.parametrize("name", NUMBERS_OF_ALL)
+def test_a_number_of_all_elements_that_each_is_combined_with(name, n, kind):
+    """Its cotangent is a sum over all blocks, which the rule behind it reads in each."""
+    f = lambda x: np.sum(NUMBERS_OF_ALL[name](x) * x)
+    compiled, v = tg.compile(f, wait=True), np.linspace(1.0, -0.5, n).astype(kind)
+    for k in range(CALLS):
+        x = (np.linspace(-1.0, 1.3, n) * (1.0 + 0.1 * k)).astype(kind)
+        value, g = compiled.value_and_grad(x)
+        wanted, expected = tg.func.value_and_grad(f)(x)
+        assert value == wanted
+        close = {"rtol": 0, "atol": 100 * np.finfo(kind).eps * np.abs(expected).max()}
+        np.testing.assert_allclose(g, expected, **close)
+        product, expected = compiled.hvp(x, v), tg.func.hvp(f)(x, v)
+        close["atol"] = 1000 * np.finfo(kind).eps * np.abs(expected).max()
+        np.testing.assert_allclose(product, expected, **close)
+
+
 @pytest.mark.parametrize("f", FUNCTIONS)
 def test_numbers_that_are_none(f):
     x = np.linspace(-2.0, 2.0, 3 * PROGRAM_BLOCK)

@@ -237,6 +237,30 @@ def test_gradients_inside():
     np.testing.assert_allclose(tg.func.taylor(slope, 2)(tg.tensor(2.0), 1.0).detach(), [12.0, 12.0, 3.0])
 
 
+SLOPES = {
+    "grad": tg.func.grad,
+    "value_and_grad": lambda f: lambda x: tg.func.value_and_grad(f)(x)[1],
+    "vjp": lambda f: lambda x: tg.func.vjp(f)(x)[1](1.0),
+    "jacrev": tg.func.jacrev,
+    "hvp": lambda f: lambda x: tg.func.hvp(lambda z: f(x) * z * z / 2)(1.0, 1.0) * 0 + tg.func.grad(f)(x),
+    "vmap": lambda f: lambda x: tg.func.vmap(tg.func.grad(f))(x * np.ones(1))[0],
+    "compile": lambda f: lambda x: tg.func.grad(tg.compile(f))(x * 1.0),
+    "a gradient of a series": lambda f: tg.func.grad(lambda x: tg.func.taylor(f, 1)(x, 1.0)[0]),
+}
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_derivatives_of_tg_func_inside(slope):
+    """Of x^4: a series of its slope, the derivative of that, and a gradient of it all."""
+    g = SLOPES[slope](lambda x: x**4)
+    np.testing.assert_allclose(tg.func.taylor(g, 3)(2.0, 1.0), [32.0, 48.0, 24.0, 4.0], rtol=1e-14)
+    np.testing.assert_allclose(tg.func.derivative(g)(2.0), 48.0, rtol=1e-14)
+    np.testing.assert_allclose(tg.func.derivative(tg.func.derivative(g))(2.0), 48.0, rtol=1e-14)
+    np.testing.assert_allclose(tg.func.grad(lambda x: tg.func.taylor(g, 2)(x, 1.0)[2])(2.0), 12.0, rtol=1e-14)
+    value, terms = tg.func.jet(g, (2.0,), ((1.0, 0.0),))
+    np.testing.assert_allclose([value, *terms], [32.0, 48.0, 48.0], rtol=1e-14)
+
+
 def test_a_gradient_that_is_not_recorded_is_refused():
     def f(x):
         (g,) = tg.grad(x**3, x)

@@ -170,6 +170,28 @@ def test_an_index_array_may_change_after_the_call():
     np.testing.assert_array_equal(g.numpy(), [2.0, 0.0, 0.0])
 
 
+class Place:
+    """Stands for an integer."""
+
+    number = 1
+
+    def __index__(self):
+        return self.number
+
+
+INDICES_OF = [lambda i: i, lambda i: (i, 0), lambda i: slice(i, None), lambda i: (0, slice(i))]
+
+
+@pytest.mark.parametrize("index", INDICES_OF)
+def test_what_stands_for_an_integer_may_change_after_the_call(index):
+    place, x = Place(), tg.tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    wanted = np.zeros((3, 4))
+    wanted[index(1)] = 2.0
+    y = np.sum(x[index(place)] * 2.0)
+    place.number = 2
+    np.testing.assert_array_equal(tg.grad(y, x)[0], wanted)
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 300, 4097])
 @pytest.mark.parametrize("function", [np.stack, np.concatenate, np.hstack, np.vstack, tg.array])
 def test_many_members(function, count):
