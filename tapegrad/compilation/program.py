@@ -260,12 +260,10 @@ class Program:
 
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
     given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
-    function, x, attrs = event.op.forward, given[0], event.attrs
     if event.op is POWER:  # as compiled recording does
-        function = _vector_form(POWER, x) or operator.pow
-    elif isinstance(event.op, Elementwise) and event.op.takes is not None:
-        attrs = {event.op.takes: getattr(out, event.op.takes)}
-    out[...] = function(*given, **attrs)
+        out[...] = (_vector_form(POWER, given[0]) or operator.pow)(*given)
+    else:
+        out[...] = forward.value(event.op, given, {**event.attrs, **forward.taken(event.op, out)})
 
 
 def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:

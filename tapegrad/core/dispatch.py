@@ -28,7 +28,7 @@ from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
@@ -206,13 +206,7 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
         values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
-        x = values[0]
-        if attrs:
-            value = op.forward(*values, **attrs)
-        elif type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise) and op.arity < 3:
-            value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
-        else:
-            value = op.forward(*values)
+        value = forward.value(op, values, attrs)
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
@@ -228,8 +222,8 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
     if (
         len(values) == 1
         and type(value) is ndarray
-        and (value.base is not None or value is x)
-        and is_view_of(out._v, x)
+        and (value.base is not None or value is values[0])
+        and is_view_of(out._v, values[0])
         and isinstance(operands[0], Handle)
     ):
         join(operands[0], out)
