@@ -352,7 +352,8 @@ class Tensor(ArrayMethods):
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
             return with_metadata(wrap(np.array(self._v)[()]), (self,), True)
-        return with_metadata(join(self, wrap(self._v.view()), detached=True), (self,), True)
+        value = self._v
+        return with_metadata(join(self, wrap(value.view()), value, True), (self,), True)
 
     def detach_(self) -> Tensor:
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""

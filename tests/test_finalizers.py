@@ -19,6 +19,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
+from tests import finalizers
 
 SMALL, LARGE = np.linspace(0.1, 1.0, 5), np.linspace(0.1, 1.0, 2000)
 MANY = 20  # finalizers that a gradient meets
@@ -132,8 +133,7 @@ class Late:
             return
         Late.at_work = 1
         try:
-            # in a context of its own: CPython before 3.12 frees the variables that it is just setting (it
-            # collects inside of ContextVar.set) where a finalizer sets some
+            # in a context of its own, see `finalizers.Cycle`
             contextvars.Context().run(self.work)
             Late.ran += 1
         finally:
@@ -215,64 +215,110 @@ WRITES = {
 }  # fmt: skip
 
 
-class Cycle:
-    """What calls a function as it is collected."""
-
-    def __init__(self, function):
-        self.itself, self.function = self, function
-
-    def __del__(self):
-        self.function()
-
-
 @pytest.fixture
-def quick_collections():
-    """Nothing that there is already is looked at, and nothing is collected until a test says so."""
-    thresholds = gc.get_threshold()
+def no_collection():
+    with finalizers.no_collection():
+        yield
+
+
+def at_object(k, function, call):
+    """What a call returns, and what the finalizer that its k-th object starts does; None if none runs."""
+    done, results = [False], []
+
+    def finalizer():
+        if not done[0]:
+            results.append(function())
+
+    finalizers.Cycle(finalizer)
+    with finalizers.collecting(gc.get_count()[0] + k):
+        found = call()
+    done[0] = True
     gc.collect()
-    gc.freeze()
-    gc.disable()
-    yield
-    gc.set_threshold(*thresholds)
-    gc.enable()
-    gc.unfreeze()
+    return found, results[0] if results else None
 
 
+def check_view(seen, view, y, x):
+    """A view has the values and the history that one made now has, also after another write."""
+    wanted = view(y)
+    np.testing.assert_array_equal(seen.detach(), wanted.detach())
+    if seen.requires_grad and wanted.requires_grad:
+        both = (tg.grad(np.sum(t), x, retain_graph=True)[0].numpy() for t in (seen, wanted))
+        np.testing.assert_array_equal(*both)
+    y[2] = 77.0
+    np.testing.assert_array_equal(seen.detach(), view(y).detach())
+
+
+@pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("write", WRITES)
-def test_a_view_made_while_its_tensor_is_written_to(view, write, quick_collections):
+def test_a_view_made_while_its_tensor_is_written_to(view, write, other, no_collection):
     """At each object that the write makes: it sees what is written, then and later, and has its history.
 
-    Python's way to write refuses a view where the history is out of sight.
+    With another view there already or not. Python's way to write refuses a view where the history is out of
+    sight.
     """
     view, write, x, ran = VIEWS[view], WRITES[write], leaf(np.linspace(1.0, 2.0, 6)), 0
     for read in (False, True):  # by another operation, so that the memory is not changed
         write(x * 2.0, x * 3.0)
         for k in range(1, 12):
-            y, v, made = x * 2.0, x * 3.0, []
-            kept = y * y if read else None
+            y, v = x * 2.0, x * 3.0
+            kept, there = y * y if read else None, y[3:] if other else None
 
-            def finalizer(y=y, made=made):
-                with contextlib.suppress(*() if abi.native() else (GradientError,)):
-                    made.append(view(y))
+            def finalizer(y=y):
+                with contextlib.suppress(*() if abi.native() and not other else (GradientError,)):
+                    return view(y)
 
-            Cycle(finalizer)
-            gc.set_threshold(gc.get_count()[0] + k)
-            gc.enable()
-            write(y, v)
-            gc.disable()
-            if not made:
-                gc.collect()
-                continue
-            ran += 1
-            seen, wanted = made[0], view(y)
-            np.testing.assert_array_equal(seen.detach(), wanted.detach())
-            if seen.requires_grad and wanted.requires_grad:
-                both = (tg.grad(np.sum(t), x, retain_graph=True)[0].numpy() for t in (seen, wanted))
-                np.testing.assert_array_equal(*both)
-            y[2] = 77.0
-            np.testing.assert_array_equal(seen.detach(), view(y).detach())
+            _, seen = at_object(k, finalizer, lambda y=y, v=v: write(y, v))
+            if seen is not None:
+                ran += 1
+                check_view(seen, view, y, x)
+            if there is not None:
+                np.testing.assert_array_equal(there.detach(), y.detach()[3:])
             del kept
+    assert ran
+
+
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_while_a_view_of_its_tensor_is_made(view, write, other, no_collection):
+    """At each object that the view makes, with another view there already or not."""
+    view, write, x, ran = VIEWS[view], WRITES[write], leaf(np.linspace(1.0, 2.0, 6)), 0
+    for k in range(1, 30):
+        y, v = x * 2.0, x * 3.0
+        there = y[3:] if other else None
+        seen, done = at_object(k, lambda y=y, v=v: (write(y, v), True), lambda y=y: view(y))
+        ran += bool(done)
+        check_view(seen, view, y, x)
+        if there is not None:
+            np.testing.assert_array_equal(there.detach(), y.detach()[3:])
+    assert ran
+
+
+OPERATIONS = {
+    "sum": np.sum, "max": np.max, "cumsum": np.cumsum, "clip": lambda y: np.clip(y, 2.1, 3.9),
+    "solve": lambda y: np.linalg.solve(np.eye(6) * 2.0, y), "stack": lambda y: np.stack([y, y]),
+    "astype": lambda y: y.astype("f"), "roll": lambda y: np.roll(y, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_while_an_operation_is_recorded(operation, write, no_collection):
+    """Value and derivative are both those from before the write or both those from after it."""
+    operation, write, x, ran = OPERATIONS[operation], WRITES[write], leaf(np.linspace(1.0, 2.0, 6)), 0
+
+    def told(z):
+        return z.detach().numpy(), tg.grad(np.sum(z), x, retain_graph=True)[0].numpy()
+
+    y, v = x * 2.0, x * 3.0
+    known = [told(operation(y)), write(y, v), told(operation(y))][::2]
+    for k in range(1, 40):
+        y, v = x * 2.0, x * 3.0
+        z, done = at_object(k, lambda y=y, v=v: (write(y, v), True), lambda y=y: operation(y))
+        ran += bool(done)
+        found = told(z)
+        assert any(all(map(np.array_equal, found, each)) for each in known)
     assert ran
 
 

@@ -25,11 +25,10 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.lapack import Kept
-from tapegrad.ops.primitive import TRACED, Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import TRACED, Attributes, Primitive
 from tapegrad.ops.programs import Program, Ref, Step
 from tapegrad.ops.rules import Unreadable
 from tapegrad.tape import pool
-from tapegrad.tape.tape import LARGE
 from tapegrad.tensor import Tensor
 
 MET = object()  # what has come once
@@ -59,13 +58,12 @@ class _Trace:
         self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
     ) -> Tensor:
         """Note that an op has been applied; its result."""
-        function = op.forward
-        if isinstance(op, Elementwise) and op.takes is not None:
-            function = functools.partial(function, **{op.takes: getattr(value, op.takes)})
-        again = _value(op, function, list(map(value_of, operands)), attrs or {})
+        taken = forward.taken(op, value)
+        again = forward.value(op, list(map(value_of, operands)), {**(attrs or {}), **taken})
         if _kind(again) != _kind(value) or not np.array_equal(again, value, equal_nan=True):
             raise Unreadable  # recorded by somebody who has computed it in another way
         like = pool.shadow(value) if isinstance(value, np.ndarray) else None
+        function = functools.partial(op.forward, **taken) if taken else op.forward
         step = Step(function, op, tuple(map(self.ref, operands)), attrs or None, like=like)
         return self.tensor(value, self._step(step))
 
@@ -98,15 +96,6 @@ class _Trace:
             raise Unreadable
         ref = self._step(Step(function, None, tuple(map(self.ref, operands))))
         out._tape, out._at = DUAL, _Traced(self, out._v, ref)
-
-
-def _value(op: Primitive, function: Callable[..., Any], values: list[Any], attrs: Attributes) -> Any:
-    """The value of an op, as `core.dispatch.apply` computes it."""
-    x, plain = values[0], function is op.forward and not attrs
-    large = type(x) is np.ndarray and x.nbytes > LARGE
-    if plain and large and isinstance(op, Elementwise) and op.arity < 3:
-        return (forward.unary if op.arity == 1 else forward.binary)(op, *values)
-    return function(*values, **attrs)
 
 
 class _Traced:

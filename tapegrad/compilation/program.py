@@ -265,14 +265,12 @@ def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
 
 def forward_of(event: Event, given: Sequence[Any]) -> Any:
     """Return what the op of an event gives for values."""
-    op, function, attrs = event.op, event.op.forward, event.attrs
+    op, taken = event.op, forward.taken(event.op, event.value)
     if op is POWER:  # as compiled recording does
-        function = _vector_form(POWER, given[0]) or operator.pow
-    elif isinstance(op, Elementwise) and op.takes is not None:
-        attrs = {op.takes: getattr(event.value, op.takes)}
-    elif isinstance(op, Elementwise) and are_real_numbers(given):  # which tell of errors in other words
-        function = op.operator or function
-    return function(*given, **attrs)
+        return (_vector_form(POWER, given[0]) or operator.pow)(*given)
+    if not taken and isinstance(op, Elementwise) and op.operator and are_real_numbers(given):
+        return op.operator(*given)  # which tells of errors in other words
+    return forward.value(op, given, {**event.attrs, **taken})
 
 
 def are_real_numbers(given: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage, moved
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
@@ -143,6 +143,7 @@ def storage_of(x: Handle) -> Storage:
         whole = wrap(x._v, STALE) if torn else alias_of(x)
         made = Storage(x, whole, Memory(x._v, state.version))
         made.torn = torn
+        made.memory.add(made)
         # what was made may have run a finalizer, that wrote to it or made a view of it
         if (
             state.storage is None
@@ -155,26 +156,51 @@ def storage_of(x: Handle) -> Storage:
     return found
 
 
-def join(x: Handle, view: H, detached: bool = False) -> H:
-    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it."""
+def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = False) -> H:
+    """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it.
+
+    `of` is the other's value as the view was made of it. If a finalizer has written to it since, the view is
+    one of what there is now, with the history of that.
+    """
     if expected and id(view) in expected:
         return view  # it is joined when it is recorded
     theirs = extra(view)
-    if theirs.storage is None:
-        mine = x._extra
+    if theirs.storage is not None:
+        return view
+    if of is None:
+        of = x._v
+    while True:
+        now, mine = x._v, x._extra
         storage = None if mine is None else mine.storage
         if storage is None:
             storage = storage_of(x)
             mine = x._extra
         if mine.shown is not None or mine.several or mine.inference:
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
-        if detached or (view._tape is None and requires_grad(x)):
-            theirs.storage = Storage(view, alias_of(view), storage.memory, detached)
-            theirs.storage.origin = None if detached else storage
+        memory, changed, value, tape = storage.memory, now is not of, None, None
+        if changed:
+            value = moved(view._v, of, now, memory.root)
+        if detached or (view._tape is None and requires_grad(x) and not (changed and _enabled.get())):
+            own = Storage(view, alias_of(view), memory, detached)
+            own.origin = None if detached else storage
+            keeper, references = memory, memory.storages
+            reference: weakref.ref[Any] = weakref.ref(own)
+            if changed:
+                own.whole._v = value
         else:
-            theirs.storage = storage
-            storage.add(view)
-    return view
+            own = keeper = storage
+            references, reference = storage.handles, weakref.ref(view)
+            if changed and requires_grad(storage.whole):
+                tape = STALE
+        # what was made may have run a finalizer, that wrote to x; from here on nothing is made
+        if x._v is now and mine.storage is storage:
+            theirs.storage, memory.latest = own, reference
+            if changed:
+                view._v, view._tape, view._at = value, tape, None
+            references.append(reference)
+            if len(references) > keeper.limit:
+                keeper.forget_dead()
+            return view
 
 
 def separate_storage(x: Handle) -> None:
@@ -183,6 +209,7 @@ def separate_storage(x: Handle) -> None:
     if before is not None:
         before.remove(x)
         after = x._extra.storage = Storage(x, alias_of(x), before.memory)
+        before.memory.add(after)
         mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
         if mine == whole:
             before.origin = after

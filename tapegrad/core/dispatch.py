@@ -28,7 +28,7 @@ from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import BY_OPCODE, Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
@@ -206,13 +206,7 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
         values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
-        x = values[0]
-        if attrs:
-            value = op.forward(*values, **attrs)
-        elif type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise) and op.arity < 3:
-            value = (forward.unary if op.arity == 1 else forward.binary)(op, *values)
-        else:
-            value = op.forward(*values)
+        value = forward.value(op, values, attrs)
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
@@ -222,24 +216,30 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         raise DTypeError(f"{op.title} of operands of dtypes {kinds}: {error}") from error
     if type(value) is ndarray and value.ndim == 0:
         value = value[()]
-    out = record_natively(op, value, operands, attrs)
+    out = record_natively(op, value, operands, attrs, values)
     if out is None:
         out = _record(op, value, operands, attrs)
+        if any(value_of(x) is not known for x, known in zip(operands, values, strict=True)):
+            return _applied(op, operands, attrs)  # a finalizer has written to one: its history is another
     if (
         len(values) == 1
         and type(value) is ndarray
-        and (value.base is not None or value is x)
-        and is_view_of(out._v, x)
+        and (value.base is not None or value is values[0])
+        and is_view_of(out._v, values[0])
         and isinstance(operands[0], Handle)
     ):
-        join(operands[0], out)
+        join(operands[0], out, values[0])
     return out
 
 
 def record_natively(
-    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
-) -> Tensor | None:
-    """As `record`, in compiled code; None where Python is to do it. Replaced by `core.compiled_methods`."""
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
+    values: Sequence[Operand] | None = None,
+) -> Tensor | None:  # fmt: skip
+    """As `record`, in compiled code; None where Python is to do it, as where the operands' values are others.
+
+    Replaced by `core.compiled_methods`.
+    """
 
 
 def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
@@ -489,10 +489,12 @@ def wrap_without_history(
     """
     out = wrap(value)
     for x in operands:
-        if isinstance(x, Handle) and is_view_of(value, x._v):
-            join(x, out)
-            break
-        if is_view_of(value, x):
+        if isinstance(x, Handle):
+            of = x._v
+            if is_view_of(value, of):
+                join(x, out, of)
+                break
+        elif is_view_of(value, x):
             extra(out).shown = True
     return with_metadata(out, operands if sources is None else sources)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -574,13 +575,23 @@ def _sharers(x: Handle, storage: Storage | None) -> list[Any]:
 def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) -> None:
     """Move all handles of a memory to another one of its layout, by default a copy of it."""
     if storage is None:
-        x._v = x._v.copy(order="K")
-        return
+        value = x._v.copy(order="K")
+        if x._extra is None or x._extra.storage is None:
+            x._v = value
+            return
+        storage = x._extra.storage  # a finalizer has made a view meanwhile
     memory = storage.memory
-    before = memory.root
-    memory.root = onto = before.copy(order="K") if onto is None else onto
-    for handle in _sharers(x, storage):
-        handle._v = moved(handle._v, before, onto)
+    while True:
+        before, latest = memory.root, memory.latest
+        root = before.copy(order="K") if onto is None else onto
+        handles = _sharers(x, storage)
+        values = [moved(handle._v, before, root) for handle in handles]
+        give = map(setattr, handles, repeat("_v"), values)
+        # what was made may have run a finalizer, that made a view or wrote; from here on nothing is made
+        if memory.root is before and memory.latest is latest:
+            memory.root = root
+            any(give)
+            return
 
 
 def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, Tensor]) -> None:

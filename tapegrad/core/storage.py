@@ -42,15 +42,29 @@ class Memory:
         Weak references to the storages of those handles.
     writes
         The number of writes.
+    latest
+        The weak reference to the storage or handle that has come to it latest.
     """
 
-    __slots__ = ("limit", "root", "storages", "writes")
+    __slots__ = ("latest", "limit", "root", "storages", "writes")
 
     def __init__(self, root: np.ndarray, writes: int = 0) -> None:
         self.root = root
         self.storages: list[weakref.ref[Storage]] = []
         self.limit = 16
         self.writes = writes
+        self.latest: weakref.ref[Any] | None = None
+
+    def add(self, storage: Storage) -> None:
+        """Take in a storage."""
+        self.latest = weakref.ref(storage)
+        self.storages.append(self.latest)
+        if len(self.storages) > self.limit:
+            self.forget_dead()
+
+    def forget_dead(self) -> None:
+        """Drop references to storages that are gone."""
+        self.limit = _forget(self.storages, None)
 
     def others(self, storage: Storage) -> list[Storage]:
         """The storages that there are still, but one."""
@@ -90,31 +104,32 @@ class Storage:
         self.limit = 16
         self.origin: Storage | None = None
         self.torn = False
-        if memory.storages:
-            memory.limit = _add(memory.storages, self, memory.limit)
-        else:
-            memory.storages.append(weakref.ref(self))
 
     def add(self, handle: Handle) -> None:
         """Take in a handle."""
-        self.limit = _add(self.handles, handle, self.limit)
+        self.memory.latest = reference = weakref.ref(handle)
+        self.handles.append(reference)
+        if len(self.handles) > self.limit:
+            self.forget_dead()
+
+    def forget_dead(self) -> None:
+        """Drop references to handles that are gone."""
+        self.limit = _forget(self.handles, None)
 
     def remove(self, handle: Handle) -> None:
         """Let go of a handle."""
-        self.handles = [r for r in self.handles if r() is not handle]
+        _forget(self.handles, handle)
 
     def alive(self) -> list[Tensor]:
         """The handles that there are still."""
         return [h for r in self.handles if (h := r()) is not None]
 
 
-def _add(references: list[weakref.ref[Any]], new: Any, limit: int) -> int:
-    """Add a weak reference; drops dead ones when there are many, and says when next."""
-    references.append(weakref.ref(new))
-    if len(references) > limit:
-        references[:] = [r for r in references if r() is not None]
-        limit = max(16, 2 * len(references))
-    return limit
+def _forget(references: list[weakref.ref[Any]], what: object) -> int:
+    """Drop weak references to an object, or if it is None dead ones; says how many there may be next time."""
+    n = len(references)
+    references[:n] = [r for r in references[:n] if r() is not what]  # a finalizer may add some meanwhile
+    return max(16, 2 * len(references))
 
 
 def steps(lengths: list[int], whole: np.ndarray) -> list[list[int]]:
@@ -175,20 +190,23 @@ def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return moved(value, whole, numbers).astype(np.int64, copy=False)
 
 
-def moved(value: np.ndarray, whole: np.ndarray, onto: np.ndarray) -> np.ndarray:
-    """The same view of another whole, one that fills its memory."""
+def moved(
+    value: np.ndarray, whole: np.ndarray, onto: np.ndarray, root: np.ndarray | None = None
+) -> np.ndarray:
+    """The same view of another whole, one that fills its memory or lies in a root that does."""
     if value is whole and value.flags.writeable:
         return onto
-    size = onto.itemsize
-    if onto.strides == whole.strides and size == whole.itemsize and onto.flags.forc and value.size:
+    root = onto if root is None else root
+    size, begin = onto.itemsize, abi.location(onto) - abi.location(root)
+    if onto.strides == whole.strides and size == whole.itemsize and root.flags.forc and value.size:
         offset = abi.location(value) - abi.location(whole)
-        seen = ndarray(value.shape, onto.dtype, onto, offset, value.strides)
+        seen = ndarray(value.shape, onto.dtype, root, begin + offset, value.strides)
         if not value.flags.writeable:
             seen.flags.writeable = False
         return seen
     offset, strides = place(value, whole, tuple(s // size for s in onto.strides))
-    flat = onto.transpose(sorted(range(onto.ndim), key=lambda a: -onto.strides[a])).reshape(-1)  # a view
-    seen = ndarray(value.shape, onto.dtype, flat, size * offset, tuple(size * s for s in strides))
+    flat = root.transpose(sorted(range(root.ndim), key=lambda a: -root.strides[a])).reshape(-1)  # a view
+    seen = ndarray(value.shape, onto.dtype, flat, begin + size * offset, tuple(size * s for s in strides))
     if not value.flags.writeable:
         seen.flags.writeable = False
     return seen

@@ -215,13 +215,13 @@ def sliding_window_view(x: Operand, window_shape: Shape, axis: Axis = None, *, s
             "that they are a view of"
         )
     x, window, axes = tensor_of(x), plain(window_shape), plain(axis)
-    shape = shape_of(x)
+    shape, of = shape_of(x), value_of(x)
 
     def windows(a: Operand) -> np.ndarray:
         return np.lib.stride_tricks.sliding_window_view(a, window, axes)
 
     try:
-        seen = windows(value_of(x))
+        seen = windows(of)
     except ValueError as error:
         raise ShapeError(
             f"sliding_window_view of shape {shape}, windows {reprlib.repr(window)}: {error}"
@@ -229,7 +229,7 @@ def sliding_window_view(x: Operand, window_shape: Shape, axis: Axis = None, *, s
     if not is_tensor(x) or not seen.ndim:
         return x if is_tensor(x) else wrap(seen)
     if not requires_grad(x):
-        return join(x, wrap_without_history(seen, (x,)))
+        return join(x, wrap_without_history(seen, (x,)), of)
     apart = is_externally_writable(x)  # others may write to the memory
     try:
         attrs = places_of(np.lib.stride_tricks.sliding_window_view, shape, window, axes)
@@ -240,7 +240,7 @@ def sliding_window_view(x: Operand, window_shape: Shape, axis: Axis = None, *, s
     out = record(REARRANGE, seen.copy() if apart else seen, (x,), attrs)
     if not kept:
         add_saved_bytes(out, attrs)
-    return out if apart else join(x, out)
+    return out if apart else join(x, out, of)
 
 
 # ---------------------------------------------------------------- diagonals and triangles
@@ -269,18 +269,19 @@ def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) ->
 
 
 @timed("diagonal")
-def _diagonal(a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Tensor:
-    """The view that `diagonal` is, of which nothing sees yet that it is one."""
-    part, labels, attrs = _diagonal_of(a._v.shape, operator.index(offset), axis1, axis2)
-    value = np.einsum(a._v[part], *labels) if writeable else a._v.diagonal(offset, axis1, axis2)
+def _diagonal(a: Any, of: np.ndarray, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Tensor:
+    """The view that `diagonal` is of a Tensor's value, of which nothing sees yet that it is one."""
+    part, labels, attrs = _diagonal_of(of.shape, operator.index(offset), axis1, axis2)
+    value = np.einsum(of[part], *labels) if writeable else of.diagonal(offset, axis1, axis2)
     return record(VIEW, value, (a,), attrs)
 
 
 @implements(np.diagonal)
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals of the matrices that two axes span; a view."""
-    out = _diagonal(a, offset, axis1, axis2, True)
-    return join(a, out) if is_view_of(out._v, a._v) else out
+    of = a._v
+    out = _diagonal(a, of, offset, axis1, axis2, True)
+    return join(a, out, of) if is_view_of(out._v, of) else out
 
 
 @composed(np.trace)
@@ -288,7 +289,7 @@ def trace(
     a: Operand, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType = None, out: Out = None
 ) -> Tensor:
     """Sum of a diagonal."""
-    found = _diagonal(a, offset, axis1, axis2)
+    found = _diagonal(a, value_of(a), offset, axis1, axis2)
     return sum_(found, None if found._v.ndim == 1 else -1, dtype)
 
 
@@ -296,9 +297,10 @@ def trace(
 def diag(v: Tensor, k: int = 0) -> Tensor:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
-        found = _diagonal(v, k, 0, 1)
+        of = v._v
+        found = _diagonal(v, of, k, 0, 1)
         found._v.flags.writeable = False
-        return join(v, found) if is_view_of(found._v, v._v) else found
+        return join(v, found, of) if is_view_of(found._v, of) else found
     if v.ndim != 1:
         raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
     return diagflat(v, k)

@@ -53,9 +53,11 @@ def getitem(x: Any, index: Any) -> Any:
     index = plain_index(index)
     part = elements(value, index)
     if not requires_grad(x):
-        return wrap_without_history(
-            part[()] if isinstance(part, np.ndarray) and part.ndim == 0 else part, (x,)
-        )
+        if isinstance(part, np.ndarray) and part.ndim == 0:
+            part = part[()]
+        out = wrap_without_history(part, (x,))
+        joined = out._extra is not None and out._extra.storage is not None
+        return out if joined or not is_view_of(part, value) else join(x, out, value)
     parts, basic = parts_of(index)
     if isinstance(part, np.ndarray) and part.ndim == 0:
         part = part[()]
@@ -68,7 +70,7 @@ def getitem(x: Any, index: Any) -> Any:
             return record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
     if basic and isinstance(part, np.ndarray):
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
-        return join(x, out) if is_view_of(out._v, value) else out
+        return join(x, out, value) if is_view_of(out._v, value) else out
     index = _snapshot(index)
     out = record(TAKE, part, (x,), {"index": index})
     add_saved_bytes(out, index)

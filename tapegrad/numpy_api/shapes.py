@@ -180,14 +180,15 @@ def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
 def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> TensorOrArray:
     """A larger shape by repetition."""
     x = tensor_of(array)
+    of = value_of(x)
     try:
-        value = np.broadcast_to(value_of(x), shape)
+        value = np.broadcast_to(of, shape)
     except ValueError as error:
         raise ShapeError(f"broadcast_to of shape {shape_of(x)} to {reprlib.repr(shape)}: {error}") from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
     out = record(REGISTRY["broadcast_to"], value, (x,))
-    return join(x, out) if is_tensor(x) and is_view_of(out._v, x._v) else out
+    return join(x, out, of) if is_tensor(x) and is_view_of(out._v, of) else out
 
 
 def _members(arrays: Any, what: str) -> list[TensorOrArray]:

@@ -6,7 +6,7 @@ import ast
 import ctypes
 import functools
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,8 +15,9 @@ from numpy._core import umath
 
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import Elementwise, OfFormula, Primitive, Vector
+from tapegrad.ops.primitive import Attributes, Elementwise, OfFormula, Primitive, Vector
 from tapegrad.tape import pool
+from tapegrad.tape.tape import LARGE
 
 ndarray = np.ndarray
 error_mode: ContextVar[Any] = umath._extobj_contextvar  # how NumPy handles errors of floating-point numbers
@@ -25,7 +26,7 @@ _kept: list[Any] = []  # what ufuncs know by address
 
 
 def announce(op: Elementwise, ufunc: np.ufunc) -> None:
-    """Tell of a vector form for float64 just made; `core.compiled_methods` replaces this."""
+    """Tell of a vector form for float64 that is used here; `core.compiled_methods` replaces this."""
 
 
 # <fenv.h>: invalid, division by zero, overflow, underflow
@@ -106,7 +107,7 @@ def vector_form(op: Elementwise, char: str) -> Any:
     names = ["x", "y"][: op.arity]
     expression = ast.parse(f"np.{op.name}({', '.join(names)})", mode="eval").body
     ufunc = _ufunc(op, table.slot([], expression, names, False), char)
-    if char == "d":
+    if char == "d" and has_vector_form(op, char):
         announce(op, ufunc)
     return ufunc
 
@@ -165,6 +166,23 @@ def _recycles(function: Callable[..., Any], x: np.ndarray) -> bool:
 def _keeps_dtype(ufunc: np.ufunc, char: str) -> bool:
     """Whether a ufunc's result has the dtype of its operands; of some of SciPy's it is complex."""
     return char * ufunc.nin + "->" + char in ufunc.types
+
+
+def value(op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Any:
+    """Return the value of an op as recording computes it."""
+    if attrs:
+        return op.forward(*operands, **attrs)
+    x = operands[0]
+    if type(x) is ndarray and x.nbytes > LARGE and isinstance(op, Elementwise) and op.arity < 3:
+        return unary(op, x) if op.arity == 1 else binary(op, *operands)
+    return op.forward(*operands)
+
+
+def taken(op: Primitive, out: Any) -> Attributes:
+    """Return the attributes that an op's value is computed with and a record has from its value."""
+    if isinstance(op, Elementwise) and op.takes is not None:
+        return {op.takes: getattr(out, op.takes)}
+    return {}
 
 
 def unary(op: Elementwise, x: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ from tapegrad.kernels import abi, machine
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
+from tests.finalizers import Cycle, collecting, no_collection
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
@@ -528,31 +529,16 @@ def test_finalizers_that_close_the_tape_while_it_is_recorded_on():
     """A collection inside the call runs them; the operation goes on with another tape."""
     x = leaf(3.0)
 
-    class Node:
-        def __init__(self, y):
-            self.cycle, self.y = self, y
-
-        def __del__(self):
-            tg.grad(self.y, x, retain_graph=True)
-
-    gc.collect()
-    gc.disable()
-    thresholds = gc.get_threshold()
-    try:
+    with no_collection():
         for _ in range(20):
             y = x * x
             y = y * x
-            Node(y)
-            gc.enable()
-            gc.set_threshold(1, 1, 1)
-            z = y * x
-            w = z * x
-            gc.disable()
+            Cycle(lambda y=y: tg.grad(y, x, retain_graph=True))
+            with collecting(1, 1, 1):
+                z = y * x
+                w = z * x
             assert tg.grad(z, x, retain_graph=True)[0].item() == 108.0
             assert tg.grad(w, x, retain_graph=True)[0].item() == 405.0
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.enable()
 
 
 @pytest.mark.parametrize("n", [5, 1000, 20_000])

@@ -15,6 +15,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi, machine
 from tapegrad.tensor import Tensor
+from tests.finalizers import Cycle, collecting, no_collection
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 OPERATORS = [operator.iadd, operator.isub, operator.imul, operator.itruediv]
@@ -291,30 +292,15 @@ def test_finalizers_that_close_the_tape():
     """A collection inside the call runs them: the update goes on with another tape."""
     x = leaf(np.full(5, 3.0))
 
-    class Node:
-        def __init__(self, y):
-            self.cycle, self.y = self, y
-
-        def __del__(self):
-            tg.grad(np.sum(self.y), x, retain_graph=True)
-
-    gc.collect()
-    gc.disable()
-    thresholds = gc.get_threshold()
-    try:
+    with no_collection():
         for k in range(60):
             y = x * x
             z = y * 1.0
-            Node(y)
-            gc.enable()
-            gc.set_threshold(1 + k % 7, 1, 1)
-            z[0:2] *= x[1:3]
-            z += 1.0
-            z[1:] *= 2.0
-            gc.disable()
+            Cycle(lambda y=y: tg.grad(np.sum(y), x, retain_graph=True))
+            with collecting(1 + k % 7, 1, 1):
+                z[0:2] *= x[1:3]
+                z += 1.0
+                z[1:] *= 2.0
             assert z.tolist()[:3] == [28.0, 56.0, 20.0]
             (g,) = tg.grad(np.sum(z), x, retain_graph=True)
             assert g.tolist()[:3] == [18.0, 36.0 + 9.0, 12.0 + 18.0]
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.enable()

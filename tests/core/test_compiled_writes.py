@@ -15,6 +15,7 @@ from tapegrad.errors import GradientError
 from tapegrad.kernels import abi, machine
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
+from tests.finalizers import Cycle, collecting, no_collection
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
@@ -283,31 +284,22 @@ def test_finalizers_that_close_the_tape_and_look_at_what_is_written(n):
     x = leaf(np.full(n, 3.0))
     written, views = [], []
 
-    class Node:
-        def __init__(self, y):
-            self.cycle, self.y = self, y
+    def finalizer(y):
+        tg.grad(np.sum(y), x, retain_graph=True)
+        for z in written:
+            with contextlib.suppress(GradientError):  # a write is at work
+                views.append(z[:1])
 
-        def __del__(self):
-            tg.grad(np.sum(self.y), x, retain_graph=True)
-            for z in written:
-                with contextlib.suppress(GradientError):  # a write is at work
-                    views.append(z[:1])
-
-    gc.collect()
-    gc.disable()
-    thresholds = gc.get_threshold()
-    try:
+    with no_collection():
         for k in range(60):
             y = x * x
             z = y * 1.0
             written[:] = [z]
-            Node(y)
-            gc.enable()
-            gc.set_threshold(1 + k % 7, 1, 1)
-            z[0] = y[0] * x[0]
-            z[1:] = z[:1] * np.full(n - 1, 2.0)
-            z[1] = 5
-            gc.disable()
+            Cycle(lambda y=y: finalizer(y))
+            with collecting(1 + k % 7, 1, 1):
+                z[0] = y[0] * x[0]
+                z[1:] = z[:1] * np.full(n - 1, 2.0)
+                z[1] = 5
             assert z.tolist()[:2] == [27.0, 5.0]
             assert z._version == 3
             (g,) = tg.grad(np.sum(z), x, retain_graph=True)
@@ -316,9 +308,6 @@ def test_finalizers_that_close_the_tape_and_look_at_what_is_written(n):
                 assert v.tolist() == [27.0]
                 assert tg.grad(np.sum(v), x, retain_graph=True)[0].tolist()[:2] == [27.0, 0.0]
             views.clear()
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.enable()
 
 
 def test_a_tape_that_was_left_is_not_written_on():

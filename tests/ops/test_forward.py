@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import dispatch
 from tapegrad.kernels import emit
 from tapegrad.ops import REGISTRY, forward
+from tapegrad.tape.tape import LARGE
 
 UNARY = [op.name for op in REGISTRY.values() if op.arity == 1 and op.name in emit.VECTOR]
 FORMS = [name for name in UNARY if forward.has_vector_form(REGISTRY[name], "d")]
@@ -66,6 +68,20 @@ def test_errors_are_those_of_numpy(name, point, error, char):
                     function(*operands)
             else:
                 function(*operands)
+
+
+@pytest.mark.parametrize("char", "df")
+@pytest.mark.parametrize("name", [*UNARY, "power", "hypot", "logaddexp", "arctan2"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_value_of_an_op_is_that_of_recording(more, name, char):
+    """In compiled code and in Python, where it is computed again too."""
+    op = REGISTRY[name]
+    x = np.linspace(0.1, 0.9, LARGE // np.dtype(char).itemsize + more).astype(char) + (name == "arccosh")
+    tensors = [tg.tensor(x, requires_grad=True) for _ in range(op.arity)]
+    value = forward.value(op, [x] * op.arity, None)
+    assert value.dtype == char
+    for found in (getattr(np, name)(*tensors), dispatch.apply(op, tensors)):
+        np.testing.assert_array_equal(found.detach(), value)
 
 
 @pytest.mark.parametrize("name", FORMS)

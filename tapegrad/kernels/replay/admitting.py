@@ -23,9 +23,12 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     SECURED where the operand is memory that others can write to.
     """
     g, f, x = i64(shared()), i64(frame), i64(items)[q]
-    at, value, kind, fresh = position(tape, x), x, obj(x).type, 0
+    at, value, kind, fresh = 0, x, obj(x).type, 0
     if kind == g.tensor_type:
         value = obj(x).v
+    at = position(tape, x)
+    if kind == g.tensor_type and obj(x).v != value:
+        value = 0  # written to by a finalizer
     if value == 0:
         return drop_position(at, -1)
     size = size_of(value)

@@ -21,18 +21,26 @@ from tapegrad.kernels.replay.words import (
 
 
 def record_op(self: int, args: int, count: int) -> int:
-    """``(op, value, operands, attrs)``; the Tensor, or None where Python is to record it."""
-    g, given, out = i64(shared()), i64(args), UNHANDLED
-    if count == 4:
-        out = recorded(given[0], given[1], given[2], given[3])
+    """``(op, value, operands, attrs, values)``; the Tensor, or None where Python is to record it.
+
+    The last is a list of what the operands' values were, or not there.
+    """
+    g, given, out, values = i64(shared()), i64(args), UNHANDLED, 0
+    if count == 5:
+        values = obj(given[4]).items
+    if count == 4 or count == 5:
+        out = recorded(given[0], given[1], given[2], given[3], values)
     if out == UNHANDLED:
         invoke(g.incref, g.none_at_all)
         return g.none_at_all
     return out
 
 
-def recorded(op: int, value: int, operands: int, attrs: int) -> int:
-    """A new reference to the result's Tensor; 0 with an error set; UNHANDLED."""
+def recorded(op: int, value: int, operands: int, attrs: int, values: int) -> int:
+    """A new reference to the result's Tensor; 0 with an error set; UNHANDLED.
+
+    So it is where an operand's value is not, or not any more, that in `values` if these are not 0.
+    """
     g = i64(shared())
     kind, items, n = obj(operands).type, operands + TUPLE_ITEMS_AT, obj(operands).size
     if kind == g.list_type:
@@ -72,6 +80,8 @@ def recorded(op: int, value: int, operands: int, attrs: int) -> int:
                 largest = max(largest, size)
                 taken += 1
                 x = i64(items)[q]
+                if values != 0 and i64(frame)[VALUE + q] != i64(values)[q]:
+                    largest = -1  # written to by a finalizer
                 if obj(x).type == g.ndarray_type and obj(value).type == g.ndarray_type:
                     if i64(frame)[NEW_CONST + q] != 0 and may_be_view(value, x):
                         largest = -1  # of memory that others can write to
@@ -107,7 +117,7 @@ def recorded_result(op: int, value: int, items: int, n: int, attrs: int, anyhow:
     for q in range(n):
         invoke(g.incref, i64(items)[q])
         i64(operands + TUPLE_ITEMS_AT)[q] = i64(items)[q]
-    out = recorded(op, value, operands, attrs)
+    out = recorded(op, value, operands, attrs, 0)
     if out == UNHANDLED and anyhow:
         i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = op, value, operands, attrs
         out = call(g.vectorcall, g.record_value, args, 4, 0)

@@ -97,7 +97,7 @@ def element_of(tape: int, frame: int, value: int, key: int) -> int:
 
 def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
     """Record a view, which sees what is written to the Tensor, and is seen."""
-    g, pair = i64(shared()), stack(2)
+    g, args = i64(shared()), stack(3)
     words = window_words(i64(frame)[VALUE], value, 0)
     if words == 0 or words == UNHANDLED:
         return words
@@ -108,8 +108,8 @@ def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
     invoke(g.decref, words)
     if out == 0 or out == UNHANDLED:
         return out
-    i64(pair)[0], i64(pair)[1] = self, out
-    joined = call(g.vectorcall, g.join, pair, 2, 0)
+    i64(args)[0], i64(args)[1], i64(args)[2] = self, out, i64(frame)[VALUE]
+    joined = call(g.vectorcall, g.join, args, 3, 0)
     invoke(g.decref, out)
     return joined
 
