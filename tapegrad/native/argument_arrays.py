@@ -108,7 +108,8 @@ def read_by_expressions(function: Code) -> frozenset[int]:
         return frozenset()
     lines = [line for block in code.blocks.values() for line in block.body if not isinstance(line, ir.Del)]
     given = [line for line in lines if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg)]
-    found = {line.target.name: line.value.index for line in given}
+    named = function.__code__.co_argcount  # behind them may stand a tuple of all others
+    found = {line.target.name: line.value.index for line in given if line.value.index < named}
     for line in lines:
         used: list[Variable] = []
         if not isinstance(line, ir.Assign):

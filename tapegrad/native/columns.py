@@ -8,7 +8,15 @@ from numba.extending import overload
 
 from tapegrad.native.annotations import Code, Namespace
 from tapegrad.native.arguments import new_matrix
-from tapegrad.native.derivative import LANES, Derivative, component, forward, kept, piece, whole
+from tapegrad.native.compiler import piece, whole
+from tapegrad.native.derivative import (
+    LANES,
+    Derivative,
+    component,
+    forward,
+    kept,
+    releasing,
+)
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.twin import twin_of
 
@@ -129,15 +137,16 @@ def jacfwd(of: CompiledFunction) -> Derivative:
 
     keep = piece(keep)
 
+    first, following = releasing(run, 2, (1,)), releasing(run, 2, (1, 2, 3))
+
     def jacfwd(*args):
-        x = args[0]
-        n = elements_of(x)
-        out = run(args, directions(x, 0))
+        n = elements_of(args[0])
+        out = first(args, directions(args[0], 0))
         found = room(value(out), n)
         if n:
             keep(found, 0, n, out)
         for start in range(LANES, n, LANES):
-            keep(found, start, n, run(args, directions(x, start)))
-        return turned(found, value(out), x)
+            keep(found, start, n, following(args, directions(args[0], start), found, out))
+        return turned(found, value(out), args[0])
 
     return Derivative("jacfwd", of, whole(jacfwd))

@@ -28,6 +28,7 @@ from tapegrad.native.expanding import Expanding
 from tapegrad.native.fused_sums import FusedSums
 from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import Borrowing, TwinLowering
+from tapegrad.native.masks import Masks
 from tapegrad.native.notes import announce
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
@@ -102,6 +103,7 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
+        passes.add_pass_after(Masks, NopythonTypeInference)
         passes.add_pass_after(FusedSums, NopythonRewrites)
         passes.add_pass_after(Expanding, NopythonRewrites)
         return [_lowered_by(passes, TwinLowering)]
@@ -132,3 +134,7 @@ class OnceCompiler(CompilerBase):
                     if not promotion.note(error, self.state.func_id.func):
                         raise
                     self.state.func_ir = self.state.status.fail_reason = None  # anew from the code
+
+
+piece = njit(pipeline_class=OnceCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+whole = njit(pipeline_class=OnceCompiler)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Sequence
+from types import CodeType
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError, TypingError
@@ -33,7 +33,7 @@ from tapegrad.native.annotations import (
 )
 from tapegrad.native.argument_arrays import read_by_expressions
 from tapegrad.native.arguments import REAL, entering, leaving, mapped, new_matrix, put_row, sizing
-from tapegrad.native.compiler import OnceCompiler
+from tapegrad.native.compiler import piece, whole
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, taking, write
 from tapegrad.native.nested import Nested
@@ -44,8 +44,6 @@ from tapegrad.native.stored import Sources, Stored
 from tapegrad.native.tape import COTANGENTS
 from tapegrad.native.twin import twin_of
 
-piece = njit(pipeline_class=OnceCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-whole = njit(pipeline_class=OnceCompiler)
 STARRED = (types.StarArgTuple, types.StarArgUniTuple)
 
 
@@ -115,6 +113,60 @@ def component(place: int) -> Intrinsic:
     return take
 
 
+def _folded(
+    context: Context,
+    builder: Builder,
+    code: CodeType,
+    wanted: Sequence[Type],
+    kinds: list[Type],
+    values: list[Value],
+) -> list[Value]:
+    """Arguments as a function takes them: those behind the named ones a tuple, those left out by default."""
+
+    def cast(kinds: Sequence[Type], values: Sequence[Value], wanted: Sequence[Type]) -> list[Value]:
+        return [context.cast(builder, v, a, b) for v, a, b in zip(values, kinds, wanted)]  # noqa: B905
+
+    def by_default(kinds: Sequence[Type]) -> list[Value]:
+        return [context.get_constant_undef(kind) for kind in kinds]
+
+    named, last = code.co_argcount, len(kinds) - code.co_kwonlyargcount  # by which Numba takes the last
+    first = min(named, last)
+    given = cast(kinds[:first], values[:first], wanted)
+    given += by_default(wanted[first:named])
+    if code.co_flags & inspect.CO_VARARGS:
+        rest = wanted[named]
+        given.append(context.make_tuple(builder, rest, cast(kinds[named:last], values[named:last], rest)))
+    return given + cast(kinds[last:], values[last:], wanted[len(given) :])
+
+
+def releasing(function: Compiled, taken: int, held: Sequence[int]) -> Intrinsic:
+    """Return ``call(*args)``, which gives a function the first of them, and lets go of some where it raises.
+
+    Numba never lets go of what a function refers to when something that it calls raises; what it knows to be
+    `held` at this call, by place, it gives to the call.
+    """
+
+    @intrinsic
+    def call(typingctx: TypingContext, *args: Type) -> Emission:
+        form: Signature = types.Dispatcher(function).get_call_type(typingctx, args[:taken], {})
+
+        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
+            parts = cgutils.unpack_tuple(builder, values[0])
+            given = [context.cast(builder, *row) for row in zip(parts, args, form.args)]  # noqa: B905
+            overload = function.get_compile_result(form)
+            context.add_linking_libs([overload.library])
+            status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, given)
+            with cgutils.if_unlikely(builder, status.is_error):
+                for k in held:
+                    context.nrt.decref(builder, args[k], parts[k])
+                context.call_conv.return_status_propagate(builder, status)
+            return found
+
+        return form.return_type(types.StarArgTuple(args)), code
+
+    return call
+
+
 def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool = False) -> Intrinsic:
     """Return ``attempt(args, tape)``, which runs a twin, its moving arguments active, and ends the recording.
 
@@ -136,8 +188,7 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool
         def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
             parts = cgutils.unpack_tuple(builder, values[0])
             overload = twin.get_compile_result(form)
-            given = [context.cast(builder, v, a, b) for v, a, b in zip(parts, args, form.args)]  # noqa: B905
-            given += [context.get_constant_undef(kind) for kind in form.args[len(parts) :]]  # by default
+            given = _folded(context, builder, twin.py_func.__code__, form.args, list(args), parts)
             context.add_linking_libs([overload.library])
             context.active_code_library._reload_init.add(sources)
             status, found = context.call_internal_no_propagate(builder, overload.fndesc, form, given)
@@ -261,7 +312,7 @@ class Derivative:
         self.__wrapped__, self._compiled = of, compiled
         self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
-        nested = Nested(name, how, of.primal, compiled, recorded, component)
+        nested = Nested(name, how, of.primal, compiled, recorded, component, releasing)
         self._tapegrad_recorded = nested.stub()  # what recording code calls
         announce(compiled, self.__name__, of.cached)
         _compile_once(compiled)
@@ -359,6 +410,7 @@ def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the Hessian times a direction."""
     moving = moving_of(argnums)
     run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
+    run = releasing(run, 2, (0, 1))
 
     def hvp(*args):
         return run(args[:-1], spread(args[-1]))[1][0]
@@ -371,7 +423,7 @@ def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
     run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0), True), _directions(moving, 1)
-    value, tangent = component(0), component(1)
+    run, value, tangent = releasing(run, 2, (0, 1)), component(0), component(1)
 
     def jvp(*args):
         out = run(args[:-1], spread(args[-1]))
@@ -391,7 +443,7 @@ def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> De
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np
     exec(f"def terms(out):\n    return np.array([{terms}])", space)
-    read = piece(space["terms"])
+    run, read = releasing(run, 2, (0, 1)), piece(space["terms"])
 
     def taylor(*args):
         return read(run(args[:-1], spread(args[-1])))
@@ -406,6 +458,7 @@ def _together(of: CompiledFunction) -> Compiled:
     """Return ``multiply(args, lanes, found, start)``: rows of `found` become the Hessian times the lanes."""
     spec = (LANES,)
     run = recorded(twin_of(of.primal, spec), (0,), spec, tuple(range(1, LANES + 1)), True)
+    run = releasing(run, 2, (1,))
 
     def multiply(args, lanes, found, start):
         rows = run(args, ((lanes[0], lanes[1], lanes[2], lanes[3]),))[1]
@@ -419,15 +472,14 @@ def _together(of: CompiledFunction) -> Compiled:
 @kept
 def hessian(of: CompiledFunction) -> Derivative:
     """Return the function of the matrix of second derivatives."""
-    multiply = _together(of)
+    multiply = releasing(_together(of), 4, (0, 1, 2))  # an overload holds its arguments
     once, spread = recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), _directions((0,), 1)
 
     def by_number(args):
         return once(args, spread(1.0))[1][0]
 
     def by_array(args):
-        x = args[0]
-        n = x.size
+        n = args[0].size
         found, lanes = new_matrix(n, n), new_matrix(LANES, n)
         for start in range(0, n, LANES):
             for k in range(LANES):
@@ -452,7 +504,7 @@ def hessian(of: CompiledFunction) -> Derivative:
 @kept
 def hessian_products(of: CompiledFunction) -> Derivative:
     """Return the function of the Hessian by an array times directions, rows of the last argument."""
-    multiply = _together(of)
+    multiply = releasing(_together(of), 4, (0, 1, 2, 4))
 
     def hessian_products(*args):
         directions = args[-1]
@@ -462,7 +514,7 @@ def hessian_products(of: CompiledFunction) -> Derivative:
             for k in range(LANES):
                 for i in range(n):
                     lanes[k, i] = directions[start + k, i] if start + k < count else 0.0
-            multiply(args[:-1], lanes, found, start)
+            multiply(args[:-1], lanes, found, start, directions)
         return found
 
     return Derivative("hessian_products", of, whole(hessian_products))

@@ -70,7 +70,7 @@ def _error_for_plain_numbers(function: CompiledFunction, args: Sequence[Any]) ->
     kinds = [_plain(typeof(x)) for x in args]
     try:
         if function.primal.targetoptions.get("nopython"):
-            function.primal.compile(tuple(kinds))
+            function.values.get_call_template(kinds, {})
     except NumbaError as error:
         return error
     return None

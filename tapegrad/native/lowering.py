@@ -7,6 +7,7 @@ it says so (`record.leave`). Before any other the open record is closed.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from numba.core.typed_passes import NativeLowering
 
 from tapegrad.native import record
 from tapegrad.native.annotations import Block, Key, RightSide, Signature, Statement, Type, Value, Variable
+from tapegrad.native.bounds import check_index
 from tapegrad.native.operators import INLINE
 from tapegrad.native.scalar import PASSIVE, is_active
 
@@ -80,12 +82,14 @@ class BorrowingLower(Lower):
     def lower_function_body(self) -> Value:
         """Emit a function."""
         self._borrowed: set[str] = set()
+        lines = [line for block in self.blocks.values() for line in block.body]
+        self._assigned = Counter(line.target.name for line in lines if isinstance(line, ir.Assign))
         return super().lower_function_body()
 
     def lower_assign(self, ty: Type, inst: Statement) -> Value:
         """Emit what a variable is given."""
         value, name = inst.value, inst.target.name
-        if not isinstance(value, ir.Arg) or len(self.func_ir._definitions[name]) > 1:
+        if not isinstance(value, ir.Arg) or self._assigned[name] > 1:
             return super().lower_assign(ty, inst)
         if self.typeof(f"arg.{value.name}") != ty or self.generator_info:
             return super().lower_assign(ty, inst)
@@ -145,6 +149,30 @@ class TwinLower(BorrowingLower):
         if place not in self._elements:
             self._elements[place] = super().lower_expr(resty, expr)
         return self._elements[place]
+
+    def lower_getitem(
+        self, resty: Type, expr: RightSide, value: Variable, index: Variable, signature: Signature
+    ) -> Value:
+        """Emit the reading of what is at an index."""
+        self._check(value, index, "reads")
+        return super().lower_getitem(resty, expr, value, index, signature)
+
+    def lower_setitem(
+        self, target_var: Variable, index_var: Variable, value_var: Variable, signature: Signature
+    ) -> Value:
+        """Emit the writing to what is at an index."""
+        self._check(target_var, index_var, "writes to")
+        return super().lower_setitem(target_var, index_var, value_var, signature)
+
+    def _check(self, array: Variable, index: Variable, does: str) -> None:
+        """See that an index lies in an array."""
+        kind, index_kind = self.typeof(array.name), self.typeof(index.name)
+        if isinstance(kind, (types.Array, types.NumpyFlatType)):
+            name = array.unversioned_name
+            what = "an array" if name.startswith("$") else name
+            words = f"{self.func_ir.func_id.func.__name__} {does} {what}"
+            given = index_kind, self.loadvar(index.name)
+            check_index(self.context, self.builder, kind, self.loadvar(array.name), given, words)
 
     def _name(self, var: Variable) -> Hashable:
         return self._names.setdefault(var.name, object())

@@ -20,7 +20,7 @@ from tapegrad.native.algebra import Spec, components
 from tapegrad.native.annotations import Code, Compiled, Intrinsic, Namespace, Type
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
-from tapegrad.native.compiler import token, twin_of
+from tapegrad.native.compiler import piece, token, twin_of
 from tapegrad.native.forms import holds_active
 from tapegrad.native.loop import gathered, tape_of
 from tapegrad.native.memory import get, read, write
@@ -31,6 +31,8 @@ from tapegrad.native.tape import BEFORE, COTANGENTS, KNOWN
 # ``recorded(twin, moving, spec, lanes)`` returns the function of arguments and tangents that gives the value
 # and, of those components, the cotangents of the arguments that move.
 Recorded = Callable[[Compiled, tuple[int, ...], Spec, tuple[int, ...]], Compiled]
+# ``releasing(function, taken, held)`` returns what calls it, and lets go of what is held where that raises.
+Releasing = Callable[[Compiled, int, Sequence[int]], Intrinsic]
 
 
 def _code(text: str, space: Namespace) -> Code:
@@ -93,8 +95,8 @@ class Block:
 
     Attributes
     ----------
-    primal, recorded
-        The function; what makes a compiled gradient of it.
+    primal, recorded, releasing
+        The function; what makes a compiled gradient of it; what makes a call that lets go.
     moving
         Which arguments are differentiated by.
     count
@@ -104,11 +106,16 @@ class Block:
     """
 
     def __init__(
-        self, primal: Compiled, recorded: Recorded, moving: tuple[int, ...], count: int, kinds: list[Type]
+        self,
+        primal: Compiled,
+        recorded: Recorded,
+        releasing: Releasing,
+        moving: tuple[int, ...],
+        count: int,
+        kinds: list[Type],
     ) -> None:
-        self.primal, self.recorded, self.moving, self.count, self.kinds = (
-            primal, recorded, moving, count, kinds
-        )  # fmt: skip
+        self.primal, self.recorded, self.releasing = primal, recorded, releasing
+        self.moving, self.count, self.kinds = moving, count, kinds
         self.spec = _spec_of(kinds)
         self.inner = self.spec if taped(self.spec) else self.spec[:-1]
         self.size = components(self.inner)
@@ -133,10 +140,15 @@ class Block:
     def _value(self, k: int) -> str:
         return f"a{k}[0]" if _is_active(self.kinds[k]) or k in self.by or k >= self.given else f"a{k}"
 
-    def _call(self, name: str, by: Sequence[int], more: Callable[[int], list[str]]) -> str:
+    def _call(
+        self, by: Sequence[int], more: Callable[[int], list[str]], space: Namespace, also: Sequence[str] = ()
+    ) -> str:
+        """The call of the gradient `run`, which lets go of all that refers to arrays where that raises."""
         args = "".join(f"{self._value(k)}, " for k in range(self.given))
         rows = "".join(f"{self._tangents(k, more(k))}, " for k in by)
-        return f"{name}(({args}), ({rows}))[1]"
+        held = [*(f"a{k}" for k, kind in enumerate(self.kinds) if isinstance(kind, types.Array)), *also]
+        space["run"] = self.releasing(space["run"], 2, range(2 + len(held)))
+        return f"run(({args}), ({rows}), {', '.join(held)})[1]"
 
     def _parts(self) -> list[str]:
         """Lines that take the arguments apart: arrays of components, or tuples of numbers."""
@@ -173,7 +185,7 @@ class Block:
         by = self.by if self.inner else self.moving  # the others have no tangents that must not be left out
         space["run"] = self.recorded(twin_of(self.primal, spec), by, spec, self._lanes(self.count))
         lines, outs, several = self._parts(), [], len(by) > 1
-        lines.append(f"found = {self._call('run', by, self._direction)}")
+        lines.append(f"found = {self._call(by, self._direction, space)}")
         lines += ["tape, first, count = 0, 0, 0"]
         sizes = [f"x{k}.size" if isinstance(kind, types.Array) else "1" for k, kind in enumerate(self.kinds)]
         if taped(self.spec):
@@ -236,7 +248,10 @@ class Block:
         def more(k: int) -> list[str]:
             return [*self._direction(k), *([f"w{self.moving.index(k)}"] if k in self.moving else [])]
 
-        inner, several = [f"found = {self._call('run', self.by, more)}", "at = 0"], len(self.by) > 1
+        also = ["numbers"]
+        for place, k in enumerate(self.moving):
+            also += [f"c{place}"] + [f"w{place}"] * isinstance(self.kinds[k], types.Array)
+        inner, several = [f"found = {self._call(self.by, more, space, also)}", "at = 0"], len(self.by) > 1
         for k in self.active:
             if k < self.given:
                 lane, place = 0, self.by.index(k)
@@ -276,18 +291,20 @@ def _inner_of(g, v):
     return impl
 
 
-# What is called in place of a derivative: `block` is the gradient's or that of the Hessian's product
+# What is called in place of a derivative: `block` is the gradient's or that of the Hessian's product. Behind
+# what these take stand the arrays that the call is to let go of, should it raise.
 FORMS = {
-    "grad": "return block({given})",
-    "value_and_grad": "return statement(twin({args})), block({given})",
-    "hvp": "return block({given}, {directions})",
-    "jvp": "g = ({several}block({given}),)\n    return statement(twin({args})), statement({products})",
-    "hessian": "return block({given}, 1.0)",
-    "hessian of an array": """x = args[0]
-    out, unit = np.empty((x.size, x.size), dtype), np.zeros(x.shape)
-    for i in range(x.size):
+    "grad": "return block({given}, args)",
+    "value_and_grad": "return statement(twin({given}, args)), block({given}, args)",
+    "hvp": "return block({given}, {directions}, args)",
+    "jvp": "value = statement(twin({given}, args))\n    g = ({several}block({given}, args),)\n"
+    "    return value, statement({products})",
+    "hessian": "return block({given}, 1.0, args)",
+    "hessian of an array": """n = args[0].size
+    out, unit = np.empty((n, n), dtype), np.zeros(args[0].shape)
+    for i in range(n):
         unit.flat[i] = 1.0
-        for j, v in enumerate(block({given}, unit).flat):
+        for j, v in enumerate(block({given}, unit, args, out).flat):
             out[i, j] = v
         unit.flat[i] = 0.0
     return out""",
@@ -304,8 +321,8 @@ class Nested:
         Which derivative it is, and by which arguments.
     primal, plain
         The function, and the derivative compiled for plain numbers.
-    recorded, part
-        Make a compiled gradient, and the function that takes a component of a number.
+    recorded, part, releasing
+        Make a compiled gradient, the function that takes a component of a number, and a call that lets go.
     """
 
     def __init__(
@@ -316,9 +333,10 @@ class Nested:
         plain: Compiled,
         recorded: Recorded,
         part: Callable[[int], Intrinsic],
+        releasing: Releasing,
     ) -> None:
         self.name, self.moving, self.primal, self.plain = name, moving or (0,), primal, plain
-        self.recorded, self.part = recorded, part
+        self.recorded, self.part, self.releasing = recorded, part, releasing
 
     def stub(self) -> Code:
         """Return what stands for it in recording code."""
@@ -347,14 +365,16 @@ class Nested:
         directions = [f"{last}[{q}]" if several else last for q in range(len(self.moving))]
         text = form.format(
             given=", ".join(f"args[{k}]" for k in range(count)),
-            args="".join(f"args[{k}], " for k in range(count)),
             directions=", ".join(directions),
             several="*" * several,
             products=" + ".join(f"inner(g[{q}], {v})" for q, v in enumerate(directions)),
         )
+        block, twin = self._block(kinds[:count], kinds[count:]), twin_of(self.primal, _spec_of(kinds))
+        taken, more = block.py_func.__code__.co_argcount, 2 if array else 1
         space: Namespace = {
             "np": np, "statement": statement, "inner": _inner, "dtype": token(_spec_of(kinds)),
-            "block": self._block(kinds[:count], kinds[count:]), "twin": twin_of(self.primal, _spec_of(kinds)),
+            "block": self.releasing(block, taken, range(taken + more)),
+            "twin": self.releasing(twin, count, range(count + 1)),
         }  # fmt: skip
         return _code(f"def impl(*args):\n    {text}\n", space)
 
@@ -378,5 +398,6 @@ class Nested:
         elif rest and len(self.moving) > 1:
             rest = list(rest[0])
         self._check(rest)
-        block = Block(self.primal, self.recorded, self.moving, 1 if rest else 0, [*given, *rest])
-        return inner_njit(block.value(self.part))
+        ways = self.recorded, self.releasing
+        block = Block(self.primal, *ways, self.moving, 1 if rest else 0, [*given, *rest])
+        return piece(block.value(self.part))

@@ -20,6 +20,7 @@ from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.dispatcher import Dispatcher
 from numba.core.imputils import impl_ret_borrowed, impl_ret_new_ref
 from numba.core.ir_utils import build_definitions
+from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 from numba.extending import intrinsic
 from numba.np import arrayobj
@@ -41,6 +42,7 @@ from tapegrad.native.annotations import (
     Variable,
 )
 from tapegrad.native.captured import hold, source_of
+from tapegrad.native.masks import Masks
 from tapegrad.native.stored import Stored
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class _Compiler(CompilerBase):
     def define_pipelines(self) -> list[PassManager]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.add_pass_after(_Apart, InlineInlinables)
+        passes.add_pass_after(Masks, NopythonTypeInference)
         passes.finalize()
         return [passes]
 

@@ -169,17 +169,48 @@ def failing(x, y):
 CHECK = tg.njit(checked)
 
 
-@pytest.mark.parametrize("derivative", [tg.func.grad, tg.func.value_and_grad])
-def test_arguments_are_given_back(derivative):
-    """References to them are as before, where the function raises too."""
-    call, x, y = derivative(tg.njit(failing), (0, 1)), np.ones(BLOCK), np.ones(BLOCK)
+gradient, product = tg.func.grad(tg.njit(failing), (0, 1)), tg.func.hvp(tg.njit(failing), (0, 1))
+inner_product = tg.func.hvp(tg.njit(failing))
+gradients = tg.njit(lambda x, y: np.sum(gradient(x, y)[0]))
+products = tg.njit(lambda x, y: np.sum(inner_product(x, y, y)))
+value_and_gradient, rows = tg.func.value_and_grad(tg.njit(failing)), tg.func.hessian(tg.njit(failing))
+values_and_gradients = tg.njit(lambda x, y: value_and_gradient(x, y)[0])
+hessians = tg.njit(lambda x, y: np.sum(rows(x, y)))
+
+
+@pytest.mark.parametrize(
+    ("call", "directions"),
+    [
+        (gradient, 0),
+        (tg.func.value_and_grad(tg.njit(failing), (0, 1)), 0),
+        (product, 2),
+        (tg.func.jvp(tg.njit(failing)), 1),
+        (tg.func.taylor(tg.njit(failing), 2), 1),
+        (rows, 0),
+        (tg.func.jacfwd(tg.njit(failing)), 0),
+        (tg.func.grad(gradients), 0),
+        (tg.func.hvp(gradients), 1),
+        (tg.func.grad(products), 0),
+        (tg.func.grad(values_and_gradients), 0),
+        (tg.func.grad(hessians), 0),
+    ],
+    ids=str,
+)
+def test_arguments_are_given_back(call, directions):
+    """References to them, and to what is made of them, are as before, where the function raises too."""
+    x, y = np.ones(7), np.ones(7)
+    v = () if not directions else (x,) if directions == 1 else ((x, y),)
 
     def fail():
         with pytest.raises(ValueError, match="large"):
-            call(x, y * 1e10)
+            call(x, y * 1e10, *v)
 
-    call(x, y)
-    for one in (lambda: call(x, y), fail):
+    def wrong():
+        with pytest.raises(ValueError, match="direction"):
+            call(x, y, x[:3] if directions == 1 else (x, y[:3]))
+
+    for one in (lambda: call(x, y, *v), fail, wrong) if directions else (lambda: call(x, y, *v), fail):
+        one()
         gc.collect()
         _nrt_python.memsys_enable_stats()
         try:

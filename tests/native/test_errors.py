@@ -160,3 +160,35 @@ def test_memory_that_was_never_written_to_is_no_active_number():
     x = tg.tensor([1.0], requires_grad=True)
     for _ in range(20):
         assert np.isfinite(tg.grad(careless(x), x)[0].item())
+
+
+def read_by_mask(x):
+    y = x * 2.0
+    return np.sum(y[y > 1.0])
+
+
+def written_by_mask(x):
+    y = x * 2.0
+    y[y > 1.0] = 3.0
+    return np.sum(y)
+
+
+@pytest.mark.parametrize("f", [read_by_mask, written_by_mask], ids=lambda f: f.__name__)
+def test_masks_of_several_axes_are_refused_with_a_way_around(f):
+    """Numba takes them for other indices and fails an assertion of its own."""
+    compiled, x = tg.njit(f), np.ones((2, 3))
+    for way in (compiled, tg.func.grad(compiled), lambda x: compiled(tg.tensor(x, requires_grad=True))):
+        with pytest.raises(numba.core.errors.TypingError, match=r"masks of one axis(.|\n)*mask\.ravel\(\)"):
+            way(x)
+
+
+def test_the_ways_around_masks_of_several_axes():
+    @tg.njit
+    def f(x):
+        y = x * 2.0
+        mask = y > 2.0
+        y.reshape(-1)[mask.ravel()] *= x[0, 0]
+        return np.sum(y.ravel()[mask.ravel()]) + np.sum(np.where(mask, x, 0.0))
+
+    x = np.array([[0.5, 1.5], [2.0, 1.0]])
+    np.testing.assert_allclose(tg.func.grad(f)(x), [[7.0, 2.0], [2.0, 0.0]])

@@ -364,3 +364,30 @@ def test_a_direction_has_the_shape_of_its_argument(name):
     for direction in (np.ones((2, 2)), 1.0):
         with pytest.raises(tg.errors.UnsupportedOpError, match="a direction of argument 0"):
             along(np.ones(4), direction)
+
+
+@tg.njit
+def of_any(x, *rest):
+    s = np.sum(x * x)
+    return s * rest[0] * rest[1][0] if len(rest) > 1 else s * x[0]
+
+
+def test_functions_of_any_number_of_arguments():
+    x, y = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    for way in (tg.func.grad, lambda f: lambda *args: tg.func.value_and_grad(f)(*args)[1]):
+        np.testing.assert_array_equal(way(of_any)(x, 2.0, y), 12.0 * x)
+        np.testing.assert_array_equal(way(of_any)(x), [7.0, 4.0])
+    found = tg.func.grad(of_any, (2, 0, 1))(x, 2.0, y)
+    for one, expected in zip(found, ([10.0, 0.0], 12.0 * x, 15.0), strict=True):
+        np.testing.assert_array_equal(one, expected)
+    np.testing.assert_array_equal(tg.func.hvp(of_any)(x, 2.0, y, y), 12.0 * y)
+    np.testing.assert_array_equal(tg.func.jacfwd(of_any)(x, 2.0, y), 12.0 * x)
+    np.testing.assert_array_equal(tg.func.hessian(of_any)(x, 2.0, y), 12.0 * np.eye(2))
+    gradient = tg.func.grad(of_any)
+    nested = tg.njit(lambda *args: np.sum(gradient(args[0], args[1], args[2])))
+    np.testing.assert_array_equal(tg.func.grad(nested)(x, 2.0, y), [12.0, 12.0])
+
+
+def test_any_number_of_arguments_before_one_by_name():
+    f = tg.njit(lambda x, *rest, scale=2.0: x * rest[0] * scale)
+    assert tg.func.value_and_grad(f, (0, 2))(2.0, 3.0, 5.0) == (30.0, (15.0, 6.0))
