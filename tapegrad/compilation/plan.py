@@ -6,6 +6,7 @@ that nobody has looked into since; where it meets anything unusual the rows them
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -118,7 +119,7 @@ class Schedule:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self._log: dict[int, list[Access]] = {}  # by owner
+        self._log: dict[int, list[Access]] = {}  # by owner, as the steps come
         self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
 
     def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
@@ -171,10 +172,16 @@ class Schedule:
                     joinable = joinable and fits
         return last, joinable
 
+    def computed(self) -> Iterator[Operand]:
+        """Where floating-point numbers are that the steps compute before they read any of them."""
+        for log in self._log.values():
+            if log[0].writes:
+                yield from (known.operand for known in log if known.writes and known.operand.char in "dfDF")
+
 
 def _touched(work: Work) -> list[tuple[Operand, bool]]:
     """What a step touches, and whether it writes there."""
-    return [(x, True) for x in work.writes] + [(x, False) for x in work.reads]
+    return [(x, False) for x in work.reads] + [(x, True) for x in work.writes]
 
 
 def _fits(item: Item, extent: int, char: str) -> bool:
@@ -259,6 +266,7 @@ class Plan:
                 work = item.work[0]
                 self.rows.repeat(work.rows, work.row, not work.told)
             yield
+        self._computed = [x for x in schedule.computed() if x.is_dense]
         self.rows.seal()
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
@@ -286,6 +294,11 @@ class Plan:
         state = self.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
         self._words, self._state, self._run = self.rows.memory, state, run_words()
+
+    def spoil(self) -> None:
+        """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
+        for x in self._computed:
+            ctypes.memset(x.low, 0xFF, x.high - x.low)
 
     def run(self, told: int) -> bool:
         """Run the rows; False where the call is to be computed by those of the program."""

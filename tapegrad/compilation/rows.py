@@ -94,13 +94,19 @@ class Rows:
         self._add(Step(layout.BY_PYTHON, function, arrays, tuple(writes)), 0, 0, [])
 
     def call(self, function: Any, args: Sequence[Any]) -> None:
-        """Add a call of a function of these objects, of which it writes to the last array, or to its own."""
+        """Add a call of a function of these objects.
+
+        It writes to the array that it has itself, by a name or as its method, else to the last one.
+        """
         if function is np.matmul and self._product(*args):
             return
         self.kept.append((function, tuple(args)))
         self.calls = True
         arrays = [x for arg in args for x in (arg if isinstance(arg, tuple) else (arg,))]
-        arrays = [x for x in arrays if isinstance(x, np.ndarray)] or [function.__self__]
+        arrays = [x for x in arrays if isinstance(x, np.ndarray)]
+        if isinstance(function, functools.partial):
+            arrays.append(function.keywords["out"])
+        arrays = arrays or [function.__self__]
         step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays[:-1]), (arrays[-1],))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
 

@@ -365,6 +365,25 @@ def test_shapes(shape):
             np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("function", [np.maximum, np.minimum, np.arctan2, np.multiply])
+def test_a_step_between_groups(function):
+    b = np.linspace(-1.0, 1.0, 40)
+
+    def f(x):
+        y = x * 2.0
+        return np.sum(y * (function(y, b) * 3.0))
+
+    x = np.random.default_rng(0).normal(size=(CALLS, 50, 40))
+    assert fused(compare(f, x, np.float64))
+
+
+def test_a_step_that_does_not_wait_is_noticed(monkeypatch):
+    monkeypatch.setattr(plan.Schedule, "_latest", lambda self, work: (None, True))
+    f = lambda x: np.sum(np.cumsum(x * 2.0) * 1.5 + x)
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 500)), np.float64)
+    assert "not fused: its" in compiled.explain()
+
+
 def test_interrupts():
     f = tg.compile(lambda x: np.sum(np.tanh(x) * 1.375), wait=True)
     x = np.linspace(-1.0, 1.0, 3000)
