@@ -399,6 +399,20 @@ def operands(n):
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
 
 
+@crosses("compilation.arena", "SMALLEST")
+def moved_by_a_plan(n):
+    def f(x):
+        for _ in range(5):
+            x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[0]) * 0.25
+        return np.sum(x * x)
+
+    compiled, x = tg.compile(f, wait=True), np.random.default_rng(0).normal(size=(7, n // 8))
+    for row in x:
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(row), tg.func.value_and_grad(f)(row)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
 @crosses("compilation.function", "MOST_REASONS")
 def reasons_for_leaving(n):
     kind = Kind([np.ones(2)], wait=False)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
 from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense
 from tapegrad.core.compiled_methods import METH_O, builtin
@@ -49,6 +50,10 @@ class Operand(NamedTuple):
     def overlaps(self, other: Operand) -> bool:
         """Whether they have memory in common."""
         return self.owner == other.owner and self.low < other.high and other.low < self.high
+
+    def covers(self, other: Operand) -> bool:
+        """Whether each byte of another one is one of this."""
+        return self.is_dense and self.low <= other.low and other.high <= self.high
 
     def is_each(self, extent: int) -> bool:
         """Whether it has an element for each of those of a group."""
@@ -238,7 +243,7 @@ class Plan:
         self.rows, self.kernels = Rows(), 0
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
-        self._readers: dict[int, list[tuple[Operand, int]]] = {}  # by owner, with places of items
+        self._touched: dict[int, list[Access]] = {}  # by owner, in order
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -257,8 +262,8 @@ class Plan:
             yield from schedule.add(backward, ready, len(backward), False)
         for item in schedule.items:
             for work in item.work:
-                for x in work.reads:
-                    self._readers.setdefault(x.owner, []).append((x, item.place))
+                for x, writes in _touched(work):
+                    self._touched.setdefault(x.owner, []).append(Access(x, item, writes, False))
         for item in schedule.items:
             if item.extent:
                 yield from _Fused(self, item).build()
@@ -267,14 +272,33 @@ class Plan:
                 self.rows.repeat(work.rows, work.row, not work.told)
             yield
         self._computed = [x for x in schedule.computed() if x.is_dense]
+        self.arena = Arena(self._uses(schedule.items))
+        self.rows.move(self.arena)
         self.rows.seal()
+
+    def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
+        """What steps do to memory that nobody else knows, by array."""
+        uses: dict[int, list[Use]] = {}
+        known = {x.owner for x in self.outputs}
+        for item in items:
+            for work in item.work:
+                for x, writes in _touched(work):
+                    x = self.wholes.get(x.at, x) if x.is_block else x
+                    if work.kind == layout.BY_PYTHON:
+                        known.add(x.owner)
+                    elif x.is_dense or not writes:
+                        uses.setdefault(x.owner, []).append(Use(item.place, x.low, x.high, writes))
+        return [found for owner, found in uses.items() if owner not in known]
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
         """Whether anything but its group asks for what a step gives."""
-        readers = self._readers.get(x.owner, ())
-        return any(place > item.place and x.overlaps(other) for other, place in readers) or any(
-            map(x.overlaps, self.outputs)
-        )
+        for known in self._touched.get(x.owner, ()):
+            if known.item.place > item.place and x.overlaps(known.operand):
+                if not known.writes:
+                    return True
+                if known.operand.covers(x):
+                    return False
+        return any(map(x.overlaps, self.outputs))
 
     def whole(self, block: Operand, extent: int) -> Operand:
         """An array for what other groups are to know of a block too."""
@@ -297,6 +321,7 @@ class Plan:
 
     def spoil(self) -> None:
         """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
+        self.arena.memory.fill(0xFF)
         for x in self._computed:
             ctypes.memset(x.low, 0xFF, x.high - x.low)
 
@@ -404,7 +429,7 @@ class _Fused:
             elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
                 self.places[name] = self._block()
             elsewhere = read_at.get(name, set()) - {level}
-            if wanted or name in inputs or elsewhere or (w.told and name not in read_at):
+            if wanted or elsewhere or (w.told and name not in read_at):
                 self.stored.add((level, name))
 
     def _block(self) -> Operand:

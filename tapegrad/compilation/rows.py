@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.compilation.arena import Arena
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -70,6 +71,7 @@ class Rows:
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
         self.kept: list[Any] = []  # what rows know by address
+        self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
         self.memory = np.zeros(layout.RUN_WORDS, np.int64)
         self.state = self.memory.data
@@ -197,7 +199,7 @@ class Rows:
     def fused(self, at: Address, places: Sequence[tuple[Address, int]], extent: int) -> None:
         """Add a fused kernel of operands: where they are, by how many bytes they advance for an element."""
         words = [place[0] for place in places] + [place[1] for place in places] + [0] * len(places)
-        table = self.keep(np.array(words, np.int64))
+        table = self.tables[len(self.words)] = np.array(words, np.int64)
         self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
         self.words[-1][layout.ROW_COUNT] = len(places)
 
@@ -218,6 +220,35 @@ class Rows:
         It is divided by a fourth operand, if that is somewhere.
         """
         self._add(Step(layout.BY_TOTAL, extent=extent), 0, itemsize, [(at, 0, 0) for at in places])
+
+    def addresses(self) -> Iterator[Address]:
+        """Where rows read and write, in arrays that they know."""
+        for k, row in enumerate(self.words):
+            if k in self.tables:
+                yield from self.tables[k][: row[layout.ROW_COUNT]].tolist()
+            elif row[layout.ROW_KIND] == layout.BY_CALL:
+                yield from (abi.address(x) for x in (*self.steps[k].reads, *self.steps[k].writes) if x.size)
+            else:
+                yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
+
+    def move(self, arena: Arena) -> None:
+        """Read and write in an arena what has a place there."""
+        arena.allocate(self.addresses())
+        self.keep(arena)
+        for k, row in enumerate(self.words):
+            if k in self.tables:
+                count = row[layout.ROW_COUNT]
+                self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
+            elif row[layout.ROW_KIND] == layout.BY_CALL:
+                known = self.steps[k].function
+                function, args = found = arena.moved(known)
+                if found is not known:
+                    self.kept.append(found)
+                    row[layout.ROW_FUNCTION] = id(function)
+                    row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = map(id, args)
+            else:
+                for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):
+                    row[q] = arena.place(row[q])
 
     def in_blocks(self, first: int, ends: Sequence[int]) -> None:
         """Say where blocks of the rows from `first` on begin, and where the last one ends."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, fusing, plan, planning
+from tapegrad.compilation import arena, background, fusing, plan, planning
 from tapegrad.compilation.fusing import UNROLLED
 from tapegrad.compilation.matching import MOST_PLANS
 from tapegrad.compilation.plan import MOST_TASKS
@@ -382,6 +382,26 @@ def test_a_step_that_does_not_wait_is_noticed(monkeypatch):
     f = lambda x: np.sum(np.cumsum(x * 2.0) * 1.5 + x)
     compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 500)), np.float64)
     assert "not fused: its" in compiled.explain()
+
+
+def plans_of(compiled):
+    (kind,) = compiled._kinds.values()
+    return [planning.plan for planning in kind.matcher.paths[0].plans.values()]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
+    n = arena.SMALLEST // 8 + more
+
+    def f(x):
+        for k in range(10):
+            x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[k]) * 0.25
+        return np.sum(x * x)
+
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, n)), np.float64)
+    (made,) = plans_of(compiled)
+    moved = made.arena.memory.nbytes
+    assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
 
 
 def test_interrupts():

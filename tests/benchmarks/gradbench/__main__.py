@@ -4,11 +4,11 @@
         [--seconds N] [--limit N] [--json FILE] [--chart FILE.png]
 
 Before anything is timed results are compared with each other, to 1e-9 of each element (lse: 1e-6), and with
-central differences. Then each way is warmed, as `tapegrad.compile` learns from its second call and makes kernels
-at its fourth, and each round calls every way in turn, short ones several times in a row, each time on new arrays
-with other values. A call goes from arrays to arrays: making leaves and freeing what was recorded
-are part of it, and the garbage collector is on. All have one thread but JAX, which may use all cores. The
-first call, which compiles, is told apart.
+central differences. Then each way is warmed, as `tapegrad.compile` learns from its second call and makes
+kernels at its fourth, and each round calls every way in turn, short ones several times in a row, each time
+on new arrays with other values. A call goes from arrays to arrays: making leaves and freeing what was
+recorded are part of it, and the garbage collector is on. All have one thread but JAX, which may use all
+cores. The first call, which compiles, is told apart.
 
 Printed are medians over the rounds in milliseconds per call, and ratios: the peer's time over tapegrad's, as
 the median of the rounds' ratios and, in brackets, of the best times. The value by "eager" is NumPy's own.
