@@ -124,6 +124,7 @@ class Schedule:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
+        self._copies = Rows()  # of parts of arrays that are joined
         self._log: dict[int, list[Access]] = {}  # by owner, as the steps come
         self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
 
@@ -131,6 +132,8 @@ class Schedule:
         """Place the steps of rows."""
         for k in range(begin, end):
             step = rows.steps[k]
+            if step.kind == layout.BY_CALL and self._is_joined(step, told):
+                continue
             if step.function is not None:
                 reads = [describe(x) for x in step.reads]
                 writes = tuple(describe(x) for x in step.writes)
@@ -141,6 +144,25 @@ class Schedule:
                     self._place(_work(rows, k, told, step, tuple(reads), writes))
             if k % PAUSE == 0:
                 yield
+
+    def _is_joined(self, step: Step, told: bool) -> bool:
+        """Whether a step that joins arrays one behind the other has been placed as copies of these."""
+        function, args = step.function
+        if function is not np.concatenate:
+            return False
+        parts, axis, out = args
+        if any(n != 1 for n in out.shape[:axis]) or not all(map(is_dense, (*parts, out))):
+            return False
+        begin, found = 0, out.reshape(-1)
+        for part in parts:
+            window = found[begin : begin + part.size]
+            begin += part.size
+            if part.size:
+                k = len(self._copies)
+                self._copies.loop(np.positive, [part], window, part.size)
+                given = (describe(part),), (describe(window),)
+                self._place(Work(self._copies, k, told, layout.BY_LOOP, np.positive, part.size, *given))
+        return True
 
     def _place(self, work: Work) -> None:
         """Place a step behind all that it has to wait for."""

@@ -404,6 +404,23 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(600,), (1, 600), (30, 20)])
+def test_parts_and_joined_arrays(shape, kind):
+    def f(x):
+        y = np.concatenate([x[..., 2:] * -0.0, np.zeros((*shape[:-1], 1), kind), x[..., :1]], axis=-1)
+        z = np.concatenate([x[:1], x[1:] * 0.5, x[:0]])
+        return np.sum(y * z[..., ::-1]) + np.sum(z[-1] * -0.0) + np.sum(np.sqrt(y * y + 1) * x)
+
+    x = np.random.default_rng(0).normal(size=(CALLS, *shape)).astype(kind)
+    compiled = compare(f, x, kind)
+    assert fused(compiled), compiled.explain()
+    for part in (lambda x: np.sum(x[2:5] * -0.0), lambda x: np.sum(x[:-1] * -0.0) + np.sum(x[1:2] * 0.0)):
+        compiled = compare(part, x, kind)
+        wanted = tg.func.grad(part)(x[0])
+        np.testing.assert_array_equal(np.signbit(compiled.grad(x[0])), np.signbit(wanted))
+
+
 def test_interrupts():
     f = tg.compile(lambda x: np.sum(np.tanh(x) * 1.375), wait=True)
     x = np.linspace(-1.0, 1.0, 3000)
