@@ -44,7 +44,9 @@ NO_SIZE = {
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
     "compilation/background.py": {"MOST_JOBS"},
     "compilation/fusing.py": {"UNROLLED"},
-    "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/plan.py": {"BLOCK"},
+    "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     "compilation/rows.py": {"SHORT_ROW", "BUFFERED"},
     "compilation/planning.py": {"WARM", "MOST_STEPS"},

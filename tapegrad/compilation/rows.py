@@ -196,9 +196,12 @@ class Rows:
         self.kept.append(x)
         return x
 
-    def fused(self, at: Address, places: Sequence[tuple[Address, int]], extent: int) -> None:
-        """Add a fused kernel of operands: where they are, by how many bytes they advance for an element."""
-        words = [place[0] for place in places] + [place[1] for place in places] + [0] * len(places)
+    def fused(self, at: Address, places: Sequence[tuple[Address, int, int, int]], extent: int) -> None:
+        """Add a fused kernel of operands: where they are, and how they advance.
+
+        That is by how many bytes for an element, and besides after how many elements, by how many bytes.
+        """
+        words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
         table = self.tables[len(self.words)] = np.array(words, np.int64)
         self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
         self.words[-1][layout.ROW_COUNT] = len(places)

@@ -267,12 +267,12 @@ THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
 # many elements; of the operands addresses, by how many bytes for each element they advance, and the strides
 # of a ufunc's loop: 0 for a number. Or the objects that a function of Python's is called with. What only a
 # group knows starts anew with each block: it does not advance. A fused kernel has its operands in words of
-# its own, ROW_DATA: addresses, advances, and room for the addresses of a block; where it gives 0 the rows are
-# not to be used: ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart as a
-# block has elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction has
-# what it begins with, the elements, where it goes, and a divisor. A product of matrices has extents and
-# strides in ROW_STEPS. Sums of short rows have what they begin with, the elements and where they go; how many
-# elements a row has is ROW_DATA.
+# its own, ROW_DATA: addresses, advances, after how many elements they advance besides, by how many bytes,
+# and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is
+# the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it
+# begins, where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements,
+# where it goes, and a divisor. A product of matrices has extents and strides in ROW_STEPS. Sums of short
+# rows have what they begin with, the elements and where they go; how many elements a row has is ROW_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,

@@ -160,8 +160,11 @@ def run_block(at: int, low: int, n: int) -> int:
     if r.row_kind == BY_FUSED:
         words, count = i64(r.row_data), r.row_count
         for q in range(count):
-            words[2 * count + q] = words[q] + low * words[count + q]
-        return call(r.row_function, r.row_data + 16 * count, n)
+            words[4 * count + q] = words[q] + low * words[count + q]
+            if words[3 * count + q] != 0:
+                whole = low // words[2 * count + q] * words[3 * count + q]
+                words[4 * count + q] = words[4 * count + q] + whole
+        return call(r.row_function, r.row_data + 32 * count, n)
     for q in range(r.row_count):
         i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_STEPS + q]
     if r.row_kind == BY_KERNEL:
