@@ -209,7 +209,7 @@ class _Fused:
         written: dict[Name, int] = {}
         read: dict[Name, int] = {}
         for w in self.item.work:
-            fused = not w.exact and (w.is_sum or can_emit(w.function, self.char))
+            fused = not w.exact and w.kind != layout.BY_SUMS and (w.is_sum or can_emit(w.function, self.char))
             reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
             before = [written.get(x, 0) for x in (*reads, *writes)] + [read.get(x, 0) for x in writes]
             level = max(before)
@@ -232,7 +232,7 @@ class _Fused:
                 inputs |= {read} - seen
             seen |= set(map(_name, w.writes))
         for level, w in self.levels:
-            if w.is_sum:
+            if w.is_sum or w.kind == layout.BY_SUMS:
                 continue
             x, name = w.writes[0], _name(w.writes[0])
             wanted = self.plan.is_wanted(x, self.item)
@@ -300,6 +300,9 @@ class _Fused:
         if w.exact:
             part = self.parts[_name(out)].at, 1, 0
             rows.loop_at(np.add, self.char, [part, reads[0].place(self.n), part], self.n)
+            return
+        if w.kind == layout.BY_SUMS:
+            rows.sums_at(reads[0].place(self.n), out.at, self.n // out.size, self.n)
             return
         if w.kind == layout.BY_KERNEL:
             reads = [self._spread(x) for x in reads]

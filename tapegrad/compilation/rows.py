@@ -217,6 +217,11 @@ class Rows:
         """Add a kernel of a rule for operands that are known by their places."""
         self._add(Step(layout.BY_KERNEL, extent=extent), at, 0, places)
 
+    def sums_at(self, x: Place, out: Address, n: int, extent: int) -> None:
+        """Add sums of short rows of n elements to a group, see `sums`."""
+        places = [(abi.address(self.keep(INITIAL)), 0, 0), x, (out, 0, 0)]
+        self._add(Step(layout.BY_GROUP_SUMS, extent=extent), 0, n, places)
+
     def total(self, places: Sequence[Address], itemsize: int, extent: int) -> None:
         """Add the sum of parts, which lie a byte for each element apart, and of what it begins with.
 

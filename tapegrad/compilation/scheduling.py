@@ -126,8 +126,8 @@ class Work(NamedTuple):
 
     @property
     def stretches(self) -> list[Stretch]:
-        """How its operands are stretched, those that are."""
-        return [x.stretch for x in self.reads if x.stretch is not None]
+        """How operands are stretched, or the result, one number for a row."""
+        return [x.stretch for x in (*self.reads, *self.writes) if x.stretch is not None]
 
 
 class Access(NamedTuple):
@@ -287,7 +287,10 @@ def _work(
         at = 0 if divisor is None else abi.address(divisor)
         return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
     if step.kind == layout.BY_SUMS:
-        return known._replace(extent=0)
+        column = out._replace(stretch=Stretch(reads[0].size // out.size, 1))
+        grouped = known._replace(extent=reads[0].size, writes=(column,))
+        fits = out.size < grouped.extent and Item(0, grouped.extent, out.char).takes(grouped)
+        return grouped if fits else known._replace(extent=0)
     if step.extent > 1 and out.is_number:
         if step.function is not np.add or reads[0] != out:
             raise ValueError(f"row {row} gives one number for all elements")

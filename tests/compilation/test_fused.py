@@ -17,7 +17,7 @@ from tapegrad.compilation.fusing import UNROLLED
 from tapegrad.compilation.matching import MOST_PLANS
 from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.kernels import abi, assembly, cache
-from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
+from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.tape.tape import LARGE
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -469,6 +469,20 @@ def test_which_elements_of_a_stretched_operand_are_read(shape, other):
             assert not np.any(np.array(ends) % n)
         else:
             assert set(range(0, i.size, n)) <= set(ends)
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 9, 33, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1])
+@pytest.mark.parametrize("rows", [1, 5, 3 * PROGRAM_BLOCK])
+def test_sums_of_short_rows(m, rows):
+    def f(x):
+        y = np.sum(x * x + 0.5, axis=1)
+        z = np.sum(y[:, None] * x, axis=1)
+        return np.sum(z * np.sum(x, axis=-1)) + np.mean(y)
+
+    x = np.random.default_rng(0).normal(size=(CALLS, rows, m))
+    x[2] *= -0.0
+    compiled = compare(f, x, np.float64)
+    assert fused(compiled), compiled.explain()
 
 
 def test_operands_that_do_not_go_together():

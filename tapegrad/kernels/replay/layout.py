@@ -282,7 +282,10 @@ ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS = range(7)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 7, 15, 23, 31
 RUN_ROWS, RUN_ALL, GIVE_FUNCTION = range(3)
-# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, a total, a reduction, a product,
-# and sums of short rows.
-BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_TOTAL, BY_REDUCTION, BY_PRODUCT, BY_SUMS = range(9)
+# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
+# total, a reduction, a product, and sums of short rows by themselves.
+(
+    BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_GROUP_SUMS, BY_TOTAL, BY_REDUCTION, BY_PRODUCT,
+    BY_SUMS,
+) = range(10)  # fmt: skip
 SHORT_ROW = 128  # elements of a row that NumPy sums by eight sums side by side
