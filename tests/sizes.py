@@ -70,6 +70,7 @@ OTHERS = (
     Limit("tape.tape", "FEW", "handles of a tape"),
     Limit("tape.tape", "SEVERAL", "tapes released at once, of which some memory goes back"),
     Limit("tape.tape", "MANY", "tapes released at once"),
+    Limit("compilation.arena", "SMALLEST", "bytes of an array that a plan moves"),
     Limit("compilation.function", "MOST_REASONS", "reasons why calls leave programs"),
     Limit("engine.plan", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),

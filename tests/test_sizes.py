@@ -44,7 +44,9 @@ NO_SIZE = {
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
     "compilation/background.py": {"MOST_JOBS"},
     "compilation/fusing.py": {"UNROLLED"},
-    "compilation/plan.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/plan.py": {"BLOCK"},
+    "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     "compilation/rows.py": {"SHORT_ROW", "BUFFERED"},
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
@@ -397,6 +399,20 @@ def operands(n):
     x = leaf(np.array([0.5, 2.0]))
     gradient_is(lambda x: np.sum(np.stack([x * x] * n)), x, n * np.array([1.0, 4.0]))
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
+
+
+@crosses("compilation.arena", "SMALLEST")
+def moved_by_a_plan(n):
+    def f(x):
+        for _ in range(5):
+            x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[0]) * 0.25
+        return np.sum(x * x)
+
+    compiled, x = tg.compile(f, wait=True), np.random.default_rng(0).normal(size=(7, n // 8))
+    for row in x:
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(row), tg.func.value_and_grad(f)(row)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
 @crosses("compilation.function", "MOST_REASONS")

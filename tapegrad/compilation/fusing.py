@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from llvmlite import ir
 from numba.core.errors import TypingError
 
 from tapegrad.compilation.rows import Kernel
+from tapegrad.compilation.stretching import BLOCK, Stretch
 from tapegrad.kernels.assembly import ENTRY
 from tapegrad.kernels.vecmath import definition, number
 from tapegrad.native.algebra import Emitter, Number, Real, evaluate
@@ -29,6 +31,7 @@ I64, BIT = ir.IntType(64), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
 SIDE_BY_SIDE = 4  # vectors
+LANES = 8  # numbers written at once where one is repeated
 UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
@@ -62,9 +65,10 @@ class Task(NamedTuple):
 class Parameters(NamedTuple):
     """Names of what a kernel is given, in order: numbers, arrays it reads and writes, places of sums.
 
-    Those in `cleared` are places of sums that others add to.
+    Those in `cleared` are places of sums that others add to. Of the arrays it reads some are `stretched`.
     """
 
+    stretched: tuple[tuple[int, Stretch], ...]
     numbers: tuple[int, ...]
     read: tuple[int, ...]
     written: tuple[int, ...]
@@ -206,6 +210,7 @@ class _Loop:
         places: dict[int, int],
     ) -> None:  # fmt: skip
         self.function, self.kind, self.extent = function, TYPES[char], extent
+        self.size = np.dtype(char).itemsize
         self.tasks, self.given = tasks, given
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
@@ -223,6 +228,8 @@ class _Loop:
             self._element(I64(0), {})
             b.ret(self._good(None))
             return
+        for name, how in given.stretched:
+            self._stretch(name, how)
         before, loop, after = b.block, *(self.function.append_basic_block(n) for n in ("loop", "after"))
         b.branch(loop)
         b.position_at_end(loop)
@@ -246,6 +253,54 @@ class _Loop:
         for name in given.sums:
             b.store(totals[name], self.pointers[name])
         b.ret(b.zext(b.icmp_unsigned("==", now, I64(0)), I64))
+
+    def _stretch(self, name: int, how: Stretch) -> None:
+        """Write what an operand is stretched to where the loop finds an element for each of the block."""
+        b, source = self.b, self.pointers[name]
+        room = BLOCK + (LANES if how.run == 1 else 0)
+        with b.goto_entry_block():
+            out = b.alloca(ir.ArrayType(self.kind, room))
+            out.align = 64
+        out = b.bitcast(out, self.kind.as_pointer())
+        count = b.udiv(b.add(self.function.args[-1], I64(how.unit - 1)), I64(how.unit))
+        with self._counted(count) as j:
+            part = b.gep(source, [b.mul(j, I64(how.run))])
+            begin, end = b.mul(j, I64(how.unit)), self.function.args[-1]
+            inside = b.sub(end, begin)
+            inside = b.select(b.icmp_unsigned("<", inside, I64(how.unit)), inside, I64(how.unit))
+            step = LANES if how.run == 1 else how.run
+            with self._counted(b.udiv(b.add(inside, I64(step - 1)), I64(step))) as k:
+                to = b.gep(out, [b.add(begin, b.mul(k, I64(step)))])
+                if how.run == 1:
+                    wide = ir.VectorType(self.kind, LANES)
+                    one = b.insert_element(ir.Constant(wide, ir.Undefined), b.load(part), ir.IntType(32)(0))
+                    lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+                    every = b.shuffle_vector(one, ir.Constant(wide, ir.Undefined), lanes)
+                    b.store(every, b.bitcast(to, wide.as_pointer()), align=self.size)
+                else:
+                    self._copy(part, to, how.run)
+        self.pointers[name] = out
+
+    def _copy(self, source: Value, target: Value, count: int) -> None:
+        """Copy so many elements."""
+        b, byte = self.b, ir.IntType(8).as_pointer()
+        copy = self.function.module.declare_intrinsic("llvm.memcpy", [byte, byte, I64])
+        b.call(copy, [b.bitcast(target, byte), b.bitcast(source, byte), I64(count * self.size), BIT(0)])
+
+    @contextmanager
+    def _counted(self, count: Value) -> Iterator[Value]:
+        """A loop of so many steps, at least one; the number of the step."""
+        b, before = self.b, self.b.block
+        loop, after = (self.function.append_basic_block(n) for n in ("each", "done"))
+        b.branch(loop)
+        b.position_at_end(loop)
+        k = b.phi(I64)
+        k.add_incoming(I64(0), before)
+        yield k
+        following = b.add(k, I64(1), flags=["nuw", "nsw"])
+        k.add_incoming(following, b.block)
+        b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
+        b.position_at_end(after)
 
     def _good(self, bad: Value) -> Value:
         """Whether forms reach this element, as 1 or 0; of several, 0 if they reach it and all before."""

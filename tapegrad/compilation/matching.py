@@ -487,26 +487,32 @@ class Matcher:
             if (
                 known is not None
                 and known.function is function
-                and alike(known.kwargs, kwargs)
-                and len(known.args) == len(args)
-                and all(self._is_given(k, given, x) for given, x in zip(known.args, args, strict=True))
+                and (not (kwargs or known.kwargs) or alike(known.kwargs, kwargs))
                 and error_mode.get() is self._handling
+                and self._are_given(k, known.args, args)
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
         return how(*args, **kwargs)
 
-    def _is_given(self, k: int, known: Any, x: Any) -> bool:
-        """Whether an argument of a function is the one that is expected."""
-        if type(known) is Source:
-            return x is (self.arguments if known.kind == ARGUMENT else self.results)[known.value]
-        if type(known) is Several:
-            parts: Any = x if type(x) is known.kind else ()
-            pairs = zip(known.parts, parts, strict=False)
-            return len(parts) == len(known.parts) and all(self._is_given(k, y, x) for y, x in pairs)
-        if type(known) is Brought:
-            return type(x) is np.ndarray and self._takes(self.path, k, known.operand, x, True)
-        return alike(known, x)
+    def _are_given(self, k: int, known: Sequence[Any], found: Sequence[Any]) -> bool:
+        """Whether arguments of a function, or parts of one, are those that are expected."""
+        if len(known) != len(found):
+            return False
+        for wanted, x in zip(known, found, strict=True):
+            kind = type(wanted)
+            if kind is Source:
+                if x is not (self.arguments if wanted.kind == ARGUMENT else self.results)[wanted.value]:
+                    return False
+            elif kind is Several:
+                if type(x) is not wanted.kind or not self._are_given(k, wanted.parts, x):
+                    return False
+            elif kind is Brought:
+                if type(x) is not np.ndarray or not self._takes(self.path, k, wanted.operand, x, True):
+                    return False
+            elif not alike(wanted, x):
+                return False
+        return True
 
     def part(self, x: Handle, index: Any) -> Tensor | None:
         """Return the Tensor of a part by a basic index, if it is what comes next."""
@@ -563,12 +569,22 @@ class Matcher:
         source = path.program.events[k].operands[q]
         if source.kind < LIVE:
             return x is (self.arguments if source.kind == ARGUMENT else self.results)[source.value]
+        buffer = path.program.live[k][q]
+        if (
+            source.kind == LIVE
+            and type(x) is np.ndarray
+            and x.ndim
+            and (x.shape, x.strides) == (buffer.shape, buffer.strides)
+            and x.dtype is buffer.dtype
+        ):
+            buffer[...] = x
+            return True
         if isinstance(x, Handle) and not _is_constant(x):
             return False
         value = value_of(x)
         if source.kind == FIXED:
             return type(value) is type(source.value) and bool(value == source.value)
-        buffer, weak = path.program.live[k][q], type(value) in PYTHON_S
+        weak = type(value) in PYTHON_S
         if np.shape(value) != buffer.shape:
             return False
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:

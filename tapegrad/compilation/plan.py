@@ -6,15 +6,27 @@ that nobody has looked into since; where it meets anything unusual the rows them
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
+from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
-from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense
+from tapegrad.compilation.rows import INITIAL, Block, Rows
+from tapegrad.compilation.scheduling import (
+    BLOCK,
+    Access,
+    Item,
+    Operand,
+    Schedule,
+    Work,
+    describe,
+    splits,
+    touched,
+)
+from tapegrad.compilation.stretching import Stretch
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.programs import load
@@ -23,197 +35,6 @@ from tapegrad.kernels.replay.layout import TOLD
 from tapegrad.kernels.words import Address
 
 MOST_STEPS = 4096  # of a program that is planned
-MOST_TASKS = 128  # of a group
-PAUSE = 8  # steps after which another thread may go on
-BLOCK = layout.PROGRAM_BLOCK
-
-
-class Operand(NamedTuple):
-    """Memory that a step reads or writes.
-
-    No array, as counts of references to arrays tell whether anybody has kept one.
-    """
-
-    at: Address
-    low: int
-    high: int
-    owner: int  # the array that it is a part of
-    size: int
-    itemsize: int
-    char: str
-    is_number: bool
-    is_dense: bool
-    is_block: bool = False
-
-    def overlaps(self, other: Operand) -> bool:
-        """Whether they have memory in common."""
-        return self.owner == other.owner and self.low < other.high and other.low < self.high
-
-    def is_each(self, extent: int) -> bool:
-        """Whether it has an element for each of those of a group."""
-        return self.is_block or (self.size == extent and self.is_dense)
-
-    def place(self, extent: int) -> tuple[Address, int, int]:
-        """Where it is, by how many bytes it advances for an element, and the stride of a loop."""
-        if self.is_block:
-            return self.at, 0, self.itemsize
-        alone = self.is_number or self.size != extent
-        return (self.at, 0, 0) if alone else (self.at, self.itemsize, self.itemsize)
-
-
-def describe(x: Any) -> Operand:
-    """Describe an array or a block."""
-    array: np.ndarray = x.array if isinstance(x, Block) else x
-    low, high = byte_bounds(array) if array.size else (0, 0)
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
-    return Operand(
-        abi.address(array), low, high, id(owner), array.size, array.itemsize, array.dtype.char,
-        array.ndim == 0, is_dense(array), isinstance(x, Block),
-    )  # fmt: skip
-
-
-class Item:
-    """A step by itself, or a group of steps over as many elements."""
-
-    def __init__(self, place: int, extent: int = 0, char: str = "") -> None:
-        self.place, self.extent, self.char = place, extent, char
-        self.work: list[Work] = []
-
-
-class Work(NamedTuple):
-    """A step to be placed: which row of which rows, whether errors of numbers in it are told."""
-
-    rows: Rows
-    row: int
-    told: bool
-    kind: int
-    function: Any
-    extent: int  # of its group; 0 where it has none
-    reads: tuple[Operand, ...]
-    writes: tuple[Operand, ...]
-    is_sum: bool = False  # of all elements
-    exact: bool = False  # with the bits of NumPy's
-    divisor: Address = 0  # of a mean
-
-
-class Access(NamedTuple):
-    """What an item does to memory."""
-
-    operand: Operand
-    item: Item
-    writes: bool
-    each: bool  # an element at a time
-
-
-class Schedule:
-    """Steps in an order in which those over as many elements stand together.
-
-    Attributes
-    ----------
-    items
-        Groups and single steps.
-    """
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._log: dict[int, list[Access]] = {}  # by owner
-        self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
-
-    def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
-        """Place the steps of rows."""
-        for k in range(begin, end):
-            step = rows.steps[k]
-            if step.function is not None:
-                reads = [describe(x) for x in step.reads]
-                writes = tuple(describe(x) for x in step.writes)
-                if _is_spread(step, reads, writes):
-                    self._numbers[writes[0].at] = reads[0]
-                else:
-                    reads = [self._numbers.get(x.at, x) if x.is_block else x for x in reads]
-                    self._place(_work(rows, k, told, step, tuple(reads), writes))
-            if k % PAUSE == 0:
-                yield
-
-    def _place(self, work: Work) -> None:
-        """Place a step behind all that it has to wait for."""
-        extent, char = work.extent, work.writes[0].char
-        last, joinable = self._latest(work)
-        item = None
-        if extent:
-            item = last if last is not None and joinable and _fits(last, extent, char) else None
-            if item is None:
-                behind = self.items[0 if last is None else last.place + 1 :]
-                item = next((x for x in reversed(behind) if _fits(x, extent, char)), None)
-        if item is None:
-            at = len(self.items) if extent > 1 else (0 if last is None else last.place + 1)
-            item = Item(at, extent, char)
-            self.items.insert(at, item)
-            for k in range(at, len(self.items)):
-                self.items[k].place = k
-        item.work.append(work)
-        for x, writes in _touched(work):
-            self._log.setdefault(x.owner, []).append(Access(x, item, writes, x.is_each(extent)))
-
-    def _latest(self, work: Work) -> tuple[Item | None, bool]:
-        """The last item to wait for, and whether it may be joined."""
-        last, joinable = None, True
-        for x, writes in _touched(work):
-            for known in self._log.get(x.owner, ()):
-                if not (writes or known.writes) or not x.overlaps(known.operand):
-                    continue
-                same = (x.low, x.high) == (known.operand.low, known.operand.high)
-                fits = same and known.each and x.is_each(work.extent)
-                if last is None or known.item.place > last.place:
-                    last, joinable = known.item, fits
-                elif known.item is last:
-                    joinable = joinable and fits
-        return last, joinable
-
-
-def _touched(work: Work) -> list[tuple[Operand, bool]]:
-    """What a step touches, and whether it writes there."""
-    return [(x, True) for x in work.writes] + [(x, False) for x in work.reads]
-
-
-def _fits(item: Item, extent: int, char: str) -> bool:
-    return item.extent == extent and item.char == char and len(item.work) < MOST_TASKS
-
-
-def _is_spread(step: Step, reads: Sequence[Operand], writes: Sequence[Operand]) -> bool:
-    """Whether a step makes a block of a number."""
-    loop = step.kind == layout.BY_LOOP and step.function is np.positive and step.extent > 1
-    return loop and writes[0].is_block and reads[0].is_number
-
-
-def _work(
-    rows: Rows, row: int, told: bool, step: Step, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
-) -> Work:
-    """A step as it is to be placed; sums of all elements as such: one of NumPy's, or what is added to."""
-    known = Work(rows, row, told, step.kind, step.function, step.extent, reads, writes)
-    out = writes[0]
-    if step.kind == layout.BY_REDUCTION:
-        ufunc, divisor = step.function
-        if ufunc is not np.add:
-            return known._replace(extent=0)
-        at = 0 if divisor is None else abi.address(divisor)
-        return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
-    if step.kind == layout.BY_SUMS:
-        return known._replace(extent=0)
-    if step.extent > 1 and out.is_number:
-        if step.function is not np.add or reads[0] != out:
-            raise ValueError(f"row {row} gives one number for all elements")
-        return known._replace(reads=reads[1:], is_sum=True)
-    return known
-
-
-def splits(n: int) -> list[int]:
-    """Where blocks of n elements begin, and the end: halves as NumPy's sums have them, of 8 each."""
-    if n <= BLOCK:
-        return [0, n]
-    half = n // 2 - n // 2 % 8
-    return splits(half)[:-1] + [half + k for k in splits(n - half)]
 
 
 class Plan:
@@ -231,7 +52,7 @@ class Plan:
         self.rows, self.kernels = Rows(), 0
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
-        self._readers: dict[int, list[tuple[Operand, int]]] = {}  # by owner, with places of items
+        self._touched: dict[int, list[Access]] = {}  # by owner, in order
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -250,8 +71,8 @@ class Plan:
             yield from schedule.add(backward, ready, len(backward), False)
         for item in schedule.items:
             for work in item.work:
-                for x in work.reads:
-                    self._readers.setdefault(x.owner, []).append((x, item.place))
+                for x, writes in touched(work):
+                    self._touched.setdefault(x.owner, []).append(Access(x, item, writes, False))
         for item in schedule.items:
             if item.extent:
                 yield from _Fused(self, item).build()
@@ -259,14 +80,34 @@ class Plan:
                 work = item.work[0]
                 self.rows.repeat(work.rows, work.row, not work.told)
             yield
+        self._computed = [x for x in schedule.computed() if x.is_dense]
+        self.arena = Arena(self._uses(schedule.items))
+        self.rows.move(self.arena)
         self.rows.seal()
+
+    def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
+        """What steps do to memory that nobody else knows, by array."""
+        uses: dict[int, list[Use]] = {}
+        known = {x.owner for x in self.outputs}
+        for item in items:
+            for work in item.work:
+                for x, writes in touched(work):
+                    x = self.wholes.get(x.at, x) if x.is_block else x
+                    if work.kind == layout.BY_PYTHON:
+                        known.add(x.owner)
+                    elif x.is_dense or not writes:
+                        uses.setdefault(x.owner, []).append(Use(item.place, x.low, x.high, writes))
+        return [found for owner, found in uses.items() if owner not in known]
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
         """Whether anything but its group asks for what a step gives."""
-        readers = self._readers.get(x.owner, ())
-        return any(place > item.place and x.overlaps(other) for other, place in readers) or any(
-            map(x.overlaps, self.outputs)
-        )
+        for known in self._touched.get(x.owner, ()):
+            if known.item.place > item.place and x.overlaps(known.operand):
+                if not known.writes:
+                    return True
+                if known.operand.covers(x):
+                    return False
+        return any(map(x.overlaps, self.outputs))
 
     def whole(self, block: Operand, extent: int) -> Operand:
         """An array for what other groups are to know of a block too."""
@@ -286,6 +127,12 @@ class Plan:
         state = self.rows.state
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
         self._words, self._state, self._run = self.rows.memory, state, run_words()
+
+    def spoil(self) -> None:
+        """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
+        self.arena.memory.fill(0xFF)
+        for x in self._computed:
+            ctypes.memset(x.low, 0xFF, x.high - x.low)
 
     def run(self, told: int) -> bool:
         """Run the rows; False where the call is to be computed by those of the program."""
@@ -315,7 +162,8 @@ def run_words() -> Callable[[np.ndarray], bool]:
     return made
 
 
-Name = tuple[Address, int]  # of an operand: where it is, and how many elements it has; of a block none
+# Of an operand: where it is, how many elements it has, and how it is stretched; of a block none.
+Name = tuple[Address, int, Stretch | None]
 
 
 class _Fused:
@@ -346,7 +194,9 @@ class _Fused:
             else:
                 for w in work:
                     self._row(w)
-        if self.parts and self.n > BLOCK:
+        if self.item.blocks is not None:
+            rows.in_blocks(first, self.item.blocks)
+        elif self.parts and self.n > BLOCK:
             rows.in_blocks(first, splits(self.n))
         for w in self.item.work:
             if w.is_sum:
@@ -359,7 +209,7 @@ class _Fused:
         written: dict[Name, int] = {}
         read: dict[Name, int] = {}
         for w in self.item.work:
-            fused = not w.exact and (w.is_sum or can_emit(w.function, self.char))
+            fused = not w.exact and w.kind != layout.BY_SUMS and (w.is_sum or can_emit(w.function, self.char))
             reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
             before = [written.get(x, 0) for x in (*reads, *writes)] + [read.get(x, 0) for x in writes]
             level = max(before)
@@ -382,7 +232,7 @@ class _Fused:
                 inputs |= {read} - seen
             seen |= set(map(_name, w.writes))
         for level, w in self.levels:
-            if w.is_sum:
+            if w.is_sum or w.kind == layout.BY_SUMS:
                 continue
             x, name = w.writes[0], _name(w.writes[0])
             wanted = self.plan.is_wanted(x, self.item)
@@ -391,7 +241,7 @@ class _Fused:
             elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
                 self.places[name] = self._block()
             elsewhere = read_at.get(name, set()) - {level}
-            if wanted or name in inputs or elsewhere or (w.told and name not in read_at):
+            if wanted or elsewhere or (w.told and name not in read_at):
                 self.stored.add((level, name))
 
     def _block(self) -> Operand:
@@ -411,7 +261,8 @@ class _Fused:
             for x in w.reads:
                 if _name(x) not in known:
                     known[_name(x)] = x
-                    (numbers if self.n > 1 and not x.is_each(self.n) else read).append(_name(x))
+                    alone = self.n > 1 and not x.is_each(self.n) and x.is_constant
+                    (numbers if alone else read).append(_name(x))
             out = _name(w.writes[0])
             if not w.is_sum:
                 known[out] = w.writes[0]
@@ -427,12 +278,17 @@ class _Fused:
             Task(w.function, tuple(order[_name(x)] for x in w.reads), order[_name(w.writes[0])], w.is_sum)
             for w in work
         ]
-        parameters = Parameters(*(tuple(order[name] for name in part) for part in parts))
+        hows = ((order[x], known[x].stretch) for x in read)
+        stretched = tuple((k, how) for k, how in hows if how is not None and not how.is_plain)
+        names = (tuple(order[name] for name in part) for part in parts)
+        parameters = Parameters(stretched, *names)
         address = assembly.load(emit_kernel(self.char, self.n, tasks, parameters))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
         places = [
-            (self.parts[name].at, 1) if name in self.parts else self._place(known[name]).place(self.n)[:2]
+            (self.parts[name].at, 1, 1, 0)
+            if name in self.parts
+            else (self._place(known[name]).at, *self._place(known[name]).advance(self.n))
             for name in given
         ]
         self.plan.rows.fused(address, places, self.n)
@@ -444,6 +300,9 @@ class _Fused:
         if w.exact:
             part = self.parts[_name(out)].at, 1, 0
             rows.loop_at(np.add, self.char, [part, reads[0].place(self.n), part], self.n)
+            return
+        if w.kind == layout.BY_SUMS:
+            rows.sums_at(reads[0].place(self.n), out.at, self.n // out.size, self.n)
             return
         if w.kind == layout.BY_KERNEL:
             reads = [self._spread(x) for x in reads]
@@ -463,4 +322,4 @@ class _Fused:
 
 
 def _name(x: Operand) -> Name:
-    return x.at, 0 if x.is_block else x.size
+    return x.at, 0 if x.is_block else x.size, x.stretch

@@ -114,6 +114,7 @@ class Planning:
         known = [x.copy() for x in outputs]
         assert plan is not None
         plan.watch(events)
+        plan.spoil()
         if not plan.run(told):
             self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():

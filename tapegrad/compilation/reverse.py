@@ -217,7 +217,8 @@ class Reverse:
                     target += part
 
         self.by_python.append(event.op.name)
-        self.rows.python(run, [ct, out, *operands], [target for target, _ in targets.values()])
+        added_to = [target for target, first in targets.values() if not first]
+        self.rows.python(run, [ct, out, *operands, *added_to], [target for target, _ in targets.values()])
 
     def _target(self, source: Source) -> tuple[np.ndarray, bool]:
         """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
@@ -241,9 +242,27 @@ class Reverse:
         if first and window.size == target.size:
             self.rows.call(np.positive, [ct, window])
             return
+        if first and self._is_spread(ct, window, target):
+            return
         if first:
             self.rows.call(target.fill, [0.0])
         self.rows.call(np.add, [window, ct, window])
+
+    def _is_spread(self, ct: np.ndarray, window: np.ndarray, target: np.ndarray) -> bool:
+        """Whether a window without gaps has got its cotangent, and what lies around it zeros, by loops."""
+        if not (is_dense(window) and is_dense(target)):
+            return False
+        zero, begin = (
+            np.zeros((), target.dtype),
+            (abi.address(window) - abi.address(target)) // target.itemsize,
+        )
+        if not self.rows.loop(np.add, [zero, ct], window, window.size):
+            return False
+        around = target.reshape(-1)
+        for part in (around[:begin], around[begin + window.size :]):
+            if part.size:
+                self.rows.loop(np.positive, [zero], part, part.size)
+        return True
 
     def _sum(self, event: Event, ct: np.ndarray, operand: np.ndarray) -> None:
         axis, source = event.attrs.get("axis"), event.operands[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.compilation.arena import Arena
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -70,6 +71,7 @@ class Rows:
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
         self.kept: list[Any] = []  # what rows know by address
+        self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
         self.memory = np.zeros(layout.RUN_WORDS, np.int64)
         self.state = self.memory.data
@@ -94,13 +96,19 @@ class Rows:
         self._add(Step(layout.BY_PYTHON, function, arrays, tuple(writes)), 0, 0, [])
 
     def call(self, function: Any, args: Sequence[Any]) -> None:
-        """Add a call of a function of these objects, of which it writes to the last array, or to its own."""
+        """Add a call of a function of these objects.
+
+        It writes to the array that it has itself, by a name or as its method, else to the last one.
+        """
         if function is np.matmul and self._product(*args):
             return
         self.kept.append((function, tuple(args)))
         self.calls = True
         arrays = [x for arg in args for x in (arg if isinstance(arg, tuple) else (arg,))]
-        arrays = [x for x in arrays if isinstance(x, np.ndarray)] or [function.__self__]
+        arrays = [x for x in arrays if isinstance(x, np.ndarray)]
+        if isinstance(function, functools.partial):
+            arrays.append(function.keywords["out"])
+        arrays = arrays or [function.__self__]
         step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays[:-1]), (arrays[-1],))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
 
@@ -188,10 +196,13 @@ class Rows:
         self.kept.append(x)
         return x
 
-    def fused(self, at: Address, places: Sequence[tuple[Address, int]], extent: int) -> None:
-        """Add a fused kernel of operands: where they are, by how many bytes they advance for an element."""
-        words = [place[0] for place in places] + [place[1] for place in places] + [0] * len(places)
-        table = self.keep(np.array(words, np.int64))
+    def fused(self, at: Address, places: Sequence[tuple[Address, int, int, int]], extent: int) -> None:
+        """Add a fused kernel of operands: where they are, and how they advance.
+
+        That is by how many bytes for an element, and besides after how many elements, by how many bytes.
+        """
+        words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
+        table = self.tables[len(self.words)] = np.array(words, np.int64)
         self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
         self.words[-1][layout.ROW_COUNT] = len(places)
 
@@ -206,12 +217,46 @@ class Rows:
         """Add a kernel of a rule for operands that are known by their places."""
         self._add(Step(layout.BY_KERNEL, extent=extent), at, 0, places)
 
+    def sums_at(self, x: Place, out: Address, n: int, extent: int) -> None:
+        """Add sums of short rows of n elements to a group, see `sums`."""
+        places = [(abi.address(self.keep(INITIAL)), 0, 0), x, (out, 0, 0)]
+        self._add(Step(layout.BY_GROUP_SUMS, extent=extent), 0, n, places)
+
     def total(self, places: Sequence[Address], itemsize: int, extent: int) -> None:
         """Add the sum of parts, which lie a byte for each element apart, and of what it begins with.
 
         It is divided by a fourth operand, if that is somewhere.
         """
         self._add(Step(layout.BY_TOTAL, extent=extent), 0, itemsize, [(at, 0, 0) for at in places])
+
+    def addresses(self) -> Iterator[Address]:
+        """Where rows read and write, in arrays that they know."""
+        for k, row in enumerate(self.words):
+            if k in self.tables:
+                yield from self.tables[k][: row[layout.ROW_COUNT]].tolist()
+            elif row[layout.ROW_KIND] == layout.BY_CALL:
+                yield from (abi.address(x) for x in (*self.steps[k].reads, *self.steps[k].writes) if x.size)
+            else:
+                yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
+
+    def move(self, arena: Arena) -> None:
+        """Read and write in an arena what has a place there."""
+        arena.allocate(self.addresses())
+        self.keep(arena)
+        for k, row in enumerate(self.words):
+            if k in self.tables:
+                count = row[layout.ROW_COUNT]
+                self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
+            elif row[layout.ROW_KIND] == layout.BY_CALL:
+                known = self.steps[k].function
+                function, args = found = arena.moved(known)
+                if found is not known:
+                    self.kept.append(found)
+                    row[layout.ROW_FUNCTION] = id(function)
+                    row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = map(id, args)
+            else:
+                for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):
+                    row[q] = arena.place(row[q])
 
     def in_blocks(self, first: int, ends: Sequence[int]) -> None:
         """Say where blocks of the rows from `first` on begin, and where the last one ends."""

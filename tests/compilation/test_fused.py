@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, fusing, plan, planning
+from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching
 from tapegrad.compilation.fusing import UNROLLED
 from tapegrad.compilation.matching import MOST_PLANS
-from tapegrad.compilation.plan import MOST_TASKS
+from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.kernels import abi, assembly, cache
-from tapegrad.kernels.replay.layout import PROGRAM_BLOCK
+from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.tape.tape import LARGE
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -395,6 +395,141 @@ def test_shapes(shape):
             )
             assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
             np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("function", [np.maximum, np.minimum, np.arctan2, np.multiply])
+def test_a_step_between_groups(function):
+    b = np.linspace(-1.0, 1.0, 40)
+
+    def f(x):
+        y = x * 2.0
+        return np.sum(y * (function(y, b) * 3.0))
+
+    x = np.random.default_rng(0).normal(size=(CALLS, 50, 40))
+    assert fused(compare(f, x, np.float64))
+
+
+def test_a_step_that_does_not_wait_is_noticed(monkeypatch):
+    monkeypatch.setattr(scheduling.Schedule, "_latest", lambda self, work: (None, True))
+    f = lambda x: np.sum(np.cumsum(x * 2.0) * 1.5 + x)
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 500)), np.float64)
+    assert "not fused: its" in compiled.explain()
+
+
+def plans_of(compiled):
+    (kind,) = compiled._kinds.values()
+    return [planning.plan for planning in kind.matcher.paths[0].plans.values()]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
+    n = arena.SMALLEST // 8 + more
+
+    def f(x):
+        for k in range(10):
+            x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[k]) * 0.25
+        return np.sum(x * x)
+
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, n)), np.float64)
+    (made,) = plans_of(compiled)
+    moved = made.arena.memory.nbytes
+    assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(600,), (1, 600), (30, 20)])
+def test_parts_and_joined_arrays(shape, kind):
+    def f(x):
+        y = np.concatenate([x[..., 2:] * -0.0, np.zeros((*shape[:-1], 1), kind), x[..., :1]], axis=-1)
+        z = np.concatenate([x[:1], x[1:] * 0.5, x[:0]])
+        return np.sum(y * z[..., ::-1]) + np.sum(z[-1] * -0.0) + np.sum(np.sqrt(y * y + 1) * x)
+
+    x = np.random.default_rng(0).normal(size=(CALLS, *shape)).astype(kind)
+    compiled = compare(f, x, kind)
+    assert fused(compiled), compiled.explain()
+    for part in (lambda x: np.sum(x[2:5] * -0.0), lambda x: np.sum(x[:-1] * -0.0) + np.sum(x[1:2] * 0.0)):
+        compiled = compare(part, x, kind)
+        wanted = tg.func.grad(part)(x[0])
+        np.testing.assert_array_equal(np.signbit(compiled.grad(x[0])), np.signbit(wanted))
+
+
+SHAPES = [  # of an array, and of an operand that is stretched to it, along one of them in reverse
+    ((40, 60), (60,)), ((40, 60), (40, 1)), ((7, PROGRAM_BLOCK + 1), (PROGRAM_BLOCK + 1,)),
+    ((7, PROGRAM_BLOCK + 1), (7, 1)), ((3, PROGRAM_BLOCK), (1, PROGRAM_BLOCK)), ((3, PROGRAM_BLOCK), (3, 1)),
+    ((5, 300, 7), (5, 1, 7)), ((5, 300, 7), (5, 300, 1)), ((5, 300, 7), (300, 7)), ((5, 300, 7), (1, 300, 1)),
+    ((3, 2, 1100), (3, 1, 1100)), ((2, 3, 2), (2, 1, 2)), ((PROGRAM_BLOCK + 1, 3), (3,)),
+    ((PROGRAM_BLOCK + 1, 3), (PROGRAM_BLOCK + 1, 1)), ((2000, 1), (1,)), ((4, 1, 500), (4, 1, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize(("shape", "other"), SHAPES)
+def test_operands_that_are_stretched(shape, other, kind):
+    a = np.random.default_rng(1).normal(size=other).astype(kind)
+    b = np.random.default_rng(2).normal(size=shape).astype(kind)
+    axes = tuple(k for k, n in enumerate((1,) * (len(shape) - len(other)) + other) if n != shape[k])
+
+    def f(x):
+        y = np.exp(x * 0.5 - a) * b + a / (1.5 + x * x)
+        return np.sum(np.tanh(y + np.sum(y, axis=axes, keepdims=True)))
+
+    def by_the_smaller(x):
+        y = np.tanh(x * 2.0) - b
+        return np.sum(y * y * (x - 0.25))
+
+    numbers = np.random.default_rng(0)
+    assert fused(compare(f, numbers.normal(size=(CALLS, *shape)).astype(kind), kind))
+    assert fused(compare(by_the_smaller, numbers.normal(size=(CALLS, *other)).astype(kind), kind))
+
+
+@pytest.mark.parametrize(("shape", "other"), SHAPES)
+def test_which_elements_of_a_stretched_operand_are_read(shape, other):
+    x = np.arange(np.prod(other)).reshape(other)
+    how = stretching.stretch(x, shape)
+    if how is None:
+        assert (shape, other) in (((5, 300, 7), (1, 300, 1)), ((3, 2, 1100), (3, 1, 1100)), ((2000, 1), (1,)))
+        return
+    i = np.arange(np.prod(shape))
+    read = x.ravel()[i // how.unit * how.run + i % how.run]
+    np.testing.assert_array_equal(read, np.broadcast_to(x, shape).ravel())
+    ends = stretching.cut(i.size, [how])
+    assert ends[0] == 0
+    assert ends[-1] == i.size
+    assert 0 < np.diff(ends).min() <= np.diff(ends).max() <= PROGRAM_BLOCK
+    for n in how:
+        if n <= PROGRAM_BLOCK:
+            assert not np.any(np.array(ends) % n)
+        else:
+            assert set(range(0, i.size, n)) <= set(ends)
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 8, 9, 33, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1])
+@pytest.mark.parametrize("rows", [1, 5, 3 * PROGRAM_BLOCK])
+def test_sums_of_short_rows(m, rows):
+    def f(x):
+        y = np.sum(x * x + 0.5, axis=1)
+        z = np.sum(y[:, None] * x, axis=1)
+        return np.sum(z * np.sum(x, axis=-1)) + np.mean(y)
+
+    x = np.random.default_rng(0).normal(size=(CALLS, rows, m))
+    x[2] *= -0.0
+    compiled = compare(f, x, np.float64)
+    assert fused(compiled), compiled.explain()
+
+
+def test_operands_that_do_not_go_together():
+    numbers = np.random.default_rng(1)
+    a, b = numbers.normal(size=(100, 33, 1)), numbers.normal(size=33 * 31)
+
+    def f(x):
+        y = x.reshape(100, 33, 31) * a
+        return np.sum(y * np.reshape(y, (100, 33 * 31))[0, 0] + np.reshape(x * b, y.shape))
+
+    assert fused(compare(f, numbers.normal(size=(CALLS, 100, 33 * 31)), np.float64))
+    assert stretching.cut(100 * 33 * 31, [stretching.Stretch(31, 1), stretching.Stretch(1025, 1)]) is None
+    blocks = [stretching.cut(n * 1025, [stretching.Stretch(1025, 1)]) for n in (2**15, 2**15 + 1)]
+    assert len(blocks[0]) == stretching.MOST_BLOCKS + 1
+    assert blocks[1] is None
 
 
 def test_interrupts():

@@ -275,12 +275,12 @@ THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
 # many elements; of the operands addresses, by how many bytes for each element they advance, and the strides
 # of a ufunc's loop: 0 for a number. Or the objects that a function of Python's is called with. What only a
 # group knows starts anew with each block: it does not advance. A fused kernel has its operands in words of
-# its own, ROW_DATA: addresses, advances, and room for the addresses of a block; where it gives 0 the rows are
-# not to be used: ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart as a
-# block has elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction has
-# what it begins with, the elements, where it goes, and a divisor. A product of matrices has extents and
-# strides in ROW_STEPS. Sums of short rows have what they begin with, the elements and where they go; how many
-# elements a row has is ROW_DATA.
+# its own, ROW_DATA: addresses, advances, after how many elements they advance besides, by how many bytes,
+# and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is
+# the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it
+# begins, where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements,
+# where it goes, and a divisor. A product of matrices has extents and strides in ROW_STEPS. Sums of short
+# rows have what they begin with, the elements and where they go; how many elements a row has is ROW_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
@@ -290,7 +290,10 @@ ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS = range(7)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 7, 15, 23, 31
 RUN_ROWS, RUN_ALL, GIVE_FUNCTION = range(3)
-# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, a total, a reduction, a product,
-# and sums of short rows.
-BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_TOTAL, BY_REDUCTION, BY_PRODUCT, BY_SUMS = range(9)
+# A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
+# total, a reduction, a product, and sums of short rows by themselves.
+(
+    BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_GROUP_SUMS, BY_TOTAL, BY_REDUCTION, BY_PRODUCT,
+    BY_SUMS,
+) = range(10)  # fmt: skip
 SHORT_ROW = 128  # elements of a row that NumPy sums by eight sums side by side

@@ -39,7 +39,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
             elif kind == BY_REDUCTION:
                 reduce(at)
             elif kind == BY_SUMS:
-                sum_rows(at)
+                sum_rows(at + 8 * ROW_PLACES, i64(at).row_data, i64(at).row_extent)
             else:
                 steps = at + 8 * ROW_STEPS
                 invoke(i64(at).row_function, at + 8 * ROW_PLACES, steps, steps + 32, i64(at).row_data)
@@ -131,11 +131,10 @@ def call_row(state: int, at: int) -> int:
     return 1
 
 
-def sum_rows(at: int) -> int:
-    """Sum rows of so many doubles, each as NumPy does."""
-    r, n = i64(at), i64(at).row_data
-    begin, x, out = f64(r[ROW_PLACES])[0], r[ROW_PLACES + 1], f64(r[ROW_PLACES + 2])
-    for k in range(r.row_extent):
+def sum_rows(places: int, n: int, count: int) -> int:
+    """Sum so many rows of n doubles, each as NumPy does."""
+    begin, x, out = f64(i64(places)[0])[0], i64(places)[1], f64(i64(places)[2])
+    for k in range(count):
         row = f64(x + 8 * n * k)
         total, done = -0.0, 0
         if n >= 8:
@@ -160,12 +159,18 @@ def run_block(at: int, low: int, n: int) -> int:
     if r.row_kind == BY_FUSED:
         words, count = i64(r.row_data), r.row_count
         for q in range(count):
-            words[2 * count + q] = words[q] + low * words[count + q]
-        return call(r.row_function, r.row_data + 16 * count, n)
+            words[4 * count + q] = words[q] + low * words[count + q]
+            if words[3 * count + q] != 0:
+                whole = low // words[2 * count + q] * words[3 * count + q]
+                words[4 * count + q] = words[4 * count + q] + whole
+        return call(r.row_function, r.row_data + 32 * count, n)
     for q in range(r.row_count):
         i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_STEPS + q]
     if r.row_kind == BY_KERNEL:
         return call(r.row_function, places, n)
+    if r.row_kind == BY_GROUP_SUMS:
+        i64(places)[2] = r[ROW_PLACES + 2] + 8 * (low // r.row_data)
+        return sum_rows(places, r.row_data, n // r.row_data)
     i64(extent)[0] = n
     invoke(r.row_function, places, extent, at + 8 * ROW_STRIDES, r.row_data)
     return 1

@@ -4,10 +4,11 @@
         [--seconds N] [--limit N] [--json FILE] [--chart FILE.png]
 
 Before anything is timed results are compared with each other, to 1e-9 of each element (lse: 1e-6), and with
-central differences. Then each round calls every way in turn, short ones several times in a row, each time on
-new arrays with other values. A call goes from arrays to arrays: making leaves and freeing what was recorded
-are part of it, and the garbage collector is on. All have one thread but JAX, which may use all cores. The
-first call, which compiles, is told apart.
+central differences. Then each way is warmed, as `tapegrad.compile` learns from its second call and makes
+kernels at its fourth, and each round calls every way in turn, short ones several times in a row, each time
+on new arrays with other values. A call goes from arrays to arrays: making leaves and freeing what was
+recorded are part of it, and the garbage collector is on. All have one thread but JAX, which may use all
+cores. The first call, which compiles, is told apart.
 
 Printed are medians over the rounds in milliseconds per call, and ratios: the peer's time over tapegrad's, as
 the median of the rounds' ratios and, in brackets, of the best times. The value by "eager" is NumPy's own.
@@ -30,6 +31,7 @@ from .problem import compare
 from .problems import PROBLEMS
 from .tools import OURS, PEERS
 
+WARM = 6  # calls before the rounds; how many calls a turn has is told by the quickest
 BLOCK, LONGEST_BLOCK = 2e-3, 50  # a way's seconds in a round, where its calls are short, and calls at most
 ROUNDS = 3, 100  # at least, at most
 
@@ -65,7 +67,7 @@ def measure(problem, size, tools, seconds, limit):
     worst = compare(problem, results, calls["value"][tools[0].name], variables, data)
     for what, ways in calls.items():
         ways = {name: call for name, call in ways.items() if firsts[what][name] <= limit}
-        took = {name: once(call, *arguments())[1] for name, call in ways.items()}
+        took = {name: min(once(call, *arguments())[1] for _ in range(WARM)) for name, call in ways.items()}
         inner = {name: int(np.clip(BLOCK / took[name], 1, LONGEST_BLOCK)) for name in ways}
         round_takes = sum(inner[name] * took[name] for name in ways)
         rounds = int(np.clip(seconds / max(round_takes, 1e-9), *ROUNDS))

@@ -1,0 +1,123 @@
+"""Memory of a plan: what only its rows know takes the place of what they do not need any more.
+
+So it stays in the caches; in buffers of its own each value would come from memory, and go there.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from tapegrad.kernels import abi
+from tapegrad.kernels.words import Address
+
+SMALLEST = 4096  # bytes of what is moved: anything less stays in the caches where it is
+LINE = 64  # bytes of a line of the caches
+
+
+class Use(NamedTuple):
+    """Memory that a step touches: where the step stands, and whether it writes all of that memory."""
+
+    place: int
+    low: Address
+    high: Address
+    writes: bool
+
+
+class _Life:
+    """An array from its first use to its last."""
+
+    def __init__(self, uses: Iterable[Use]) -> None:
+        uses = list(uses)
+        self.low, self.high = min(use.low for use in uses), max(use.high for use in uses)
+        self.first, self.last = uses[0].place, uses[-1].place
+        self.offset = -1  # in the arena, if it is moved
+        self._written: list[tuple[Address, Address]] = []
+        self.is_ours = self.high - self.low >= SMALLEST and all(map(self._is_known, uses))
+
+    def _is_known(self, use: Use) -> bool:
+        """Whether what a use reads has been written before."""
+        reached = use.low
+        for low, high in self._written:
+            reached = max(reached, high) if low <= reached else reached
+        if use.writes and reached < use.high:
+            self._written = sorted([*self._written, (use.low, use.high)])
+        return use.writes or reached >= use.high
+
+
+class Arena:
+    """One array that takes what others hold, each from its first use to its last.
+
+    Parameters
+    ----------
+    uses
+        By array, in order. An array of which something is read that was not written before stays where it is.
+
+    Attributes
+    ----------
+    memory
+        The array, of bytes.
+    """
+
+    def __init__(self, uses: Iterable[Iterable[Use]]) -> None:
+        self._lives = sorted((x for x in map(_Life, uses) if x.is_ours), key=lambda x: x.low)
+        self._lows = [x.low for x in self._lives]
+        self.memory = np.zeros(0, np.uint8)
+
+    def allocate(self, addresses: Iterable[Address]) -> None:
+        """Find places for what these addresses lie in."""
+        found = {id(x): x for at in addresses if (x := self._life(at)) is not None}
+        here: list[_Life] = []
+        size = 0
+        for life in sorted(found.values(), key=lambda x: x.first):
+            here = sorted((x for x in here if x.last >= life.first), key=lambda x: x.offset)
+            life.offset = 0
+            for x in here:
+                if x.offset >= life.offset + _room(life):
+                    break
+                life.offset = x.offset + _room(x)
+            here.append(life)
+            size = max(size, life.offset + _room(life))
+        memory = np.zeros(size + LINE, np.uint8)
+        begin = -abi.address(memory) % LINE
+        self.memory = memory[begin : begin + size]
+        self._at = abi.address(self.memory)
+
+    def _life(self, at: Address) -> _Life | None:
+        """Which array an address lies in."""
+        k = bisect_right(self._lows, at) - 1
+        return self._lives[k] if k >= 0 and at < self._lives[k].high else None
+
+    def place(self, at: Address) -> Address:
+        """Where what an address has is now."""
+        life = self._life(at)
+        return at if life is None or life.offset < 0 else self._at + life.offset + at - life.low
+
+    def moved(self, x: Any) -> Any:
+        """Return an argument of a function, or the function, with arrays that are where they are now."""
+        if isinstance(x, np.ndarray):
+            if x.size == 0 or self.place(byte_bounds(x)[0]) == byte_bounds(x)[0]:
+                return x
+            offset = self.place(abi.address(x)) - self._at
+            return np.ndarray(x.shape, x.dtype, self.memory.data, offset, x.strides)
+        if isinstance(x, tuple):
+            found = tuple(map(self.moved, x))
+            return x if all(a is b for a, b in zip(x, found, strict=True)) else found
+        if isinstance(x, functools.partial):
+            out = self.moved(x.keywords["out"])
+            return x if out is x.keywords["out"] else functools.partial(x.func, out=out)
+        owner = getattr(x, "__self__", None)
+        if isinstance(owner, np.ndarray):
+            now = self.moved(owner)
+            return x if now is owner else getattr(now, x.__name__)
+        return x
+
+
+def _room(life: _Life) -> int:
+    """Bytes for an array that begins with a line."""
+    return -(-(life.high - life.low) // LINE) * LINE

@@ -1,0 +1,306 @@
+"""The steps of a program in an order in which those over as many elements stand together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from tapegrad.compilation.fusing import TYPES, can_emit
+from tapegrad.compilation.rows import Block, Rows, Step, is_dense
+from tapegrad.compilation.stretching import Stretch, cut, stretch
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
+
+MOST_TASKS = 128  # of a group
+PAUSE = 8  # steps after which another thread may go on
+BLOCK = layout.PROGRAM_BLOCK
+
+
+class Operand(NamedTuple):
+    """Memory that a step reads or writes.
+
+    No array, as counts of references to arrays tell whether anybody has kept one.
+    """
+
+    at: Address
+    low: int
+    high: int
+    owner: int  # the array that it is a part of
+    size: int
+    itemsize: int
+    char: str
+    is_number: bool
+    is_dense: bool
+    is_block: bool = False
+    stretch: Stretch | None = None  # to what a group has, if it has fewer elements
+
+    def overlaps(self, other: Operand) -> bool:
+        """Whether they have memory in common."""
+        return self.owner == other.owner and self.low < other.high and other.low < self.high
+
+    def covers(self, other: Operand) -> bool:
+        """Whether each byte of another one is one of this."""
+        return self.is_dense and self.low <= other.low and other.high <= self.high
+
+    def is_each(self, extent: int) -> bool:
+        """Whether it has an element for each of those of a group."""
+        return self.is_block or (self.size == extent and self.is_dense)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it has one number for all elements of a group, or of each block."""
+        return self.stretch is None or self.stretch.is_number
+
+    def advance(self, extent: int) -> tuple[int, int, int]:
+        """By how many bytes it advances for an element, and besides after how many elements, by how many."""
+        if self.stretch is None:
+            return self.place(extent)[1], 1, 0
+        each, unit, more = self.stretch.advance
+        return each * self.itemsize, unit, more * self.itemsize
+
+    def place(self, extent: int) -> tuple[Address, int, int]:
+        """Where it is, by how many bytes it advances for an element, and the stride of a loop."""
+        if self.is_block:
+            return self.at, 0, self.itemsize
+        alone = self.is_number or self.size != extent
+        return (self.at, 0, 0) if alone else (self.at, self.itemsize, self.itemsize)
+
+
+def describe(x: Any) -> Operand:
+    """Describe an array or a block."""
+    array: np.ndarray = x.array if isinstance(x, Block) else x
+    low, high = byte_bounds(array) if array.size else (0, 0)
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return Operand(
+        abi.address(array), low, high, id(owner), array.size, array.itemsize, array.dtype.char,
+        array.ndim == 0, is_dense(array), isinstance(x, Block),
+    )  # fmt: skip
+
+
+class Item:
+    """A step by itself, or a group of steps over as many elements."""
+
+    def __init__(self, place: int, extent: int = 0, char: str = "") -> None:
+        self.place, self.extent, self.char = place, extent, char
+        self.work: list[Work] = []
+        self.blocks: list[int] | None = None  # where they begin, and the end, if some operand is stretched
+
+    def takes(self, work: Work) -> bool:
+        """Whether a step may be one of the group, by how many elements it has and how it reads them."""
+        if self.extent != work.extent or self.char != work.writes[0].char or len(self.work) >= MOST_TASKS:
+            return False
+        if self.blocks is None and not any(work.stretches):
+            return True
+        every = [*self.work, work]
+        if self.extent > BLOCK and any(w.is_sum for w in every):
+            return False
+        return cut(self.extent, (x for w in every for x in w.stretches)) is not None
+
+    def add(self, work: Work) -> None:
+        """Take a step."""
+        self.work.append(work)
+        stretches = [x for w in self.work for x in w.stretches]
+        self.blocks = cut(self.extent, stretches) if stretches else None
+
+
+class Work(NamedTuple):
+    """A step to be placed: which row of which rows, whether errors of numbers in it are told."""
+
+    rows: Rows
+    row: int
+    told: bool
+    kind: int
+    function: Any
+    extent: int  # of its group; 0 where it has none
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    is_sum: bool = False  # of all elements
+    exact: bool = False  # with the bits of NumPy's
+    divisor: Address = 0  # of a mean
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """How operands are stretched, or the result, one number for a row."""
+        return [x.stretch for x in (*self.reads, *self.writes) if x.stretch is not None]
+
+
+class Access(NamedTuple):
+    """What an item does to memory."""
+
+    operand: Operand
+    item: Item
+    writes: bool
+    each: bool  # an element at a time
+
+
+class Schedule:
+    """Steps in an order in which those over as many elements stand together.
+
+    Attributes
+    ----------
+    items
+        Groups and single steps.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._copies = Rows()  # of parts of arrays that are joined
+        self._log: dict[int, list[Access]] = {}  # by owner, as the steps come
+        self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
+
+    def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
+        """Place the steps of rows."""
+        for k in range(begin, end):
+            step = rows.steps[k]
+            stretched = _stretched(rows, k, told, step) if step.kind == layout.BY_CALL else None
+            if stretched is not None:
+                self._place(stretched)
+            elif step.kind == layout.BY_CALL and self._is_joined(step, told):
+                pass
+            elif step.function is not None:
+                reads = [describe(x) for x in step.reads]
+                writes = tuple(describe(x) for x in step.writes)
+                if _is_spread(step, reads, writes):
+                    self._numbers[writes[0].at] = reads[0]
+                else:
+                    reads = [self._numbers.get(x.at, x) if x.is_block else x for x in reads]
+                    self._place(_work(rows, k, told, step, tuple(reads), writes))
+            if k % PAUSE == 0:
+                yield
+
+    def _is_joined(self, step: Step, told: bool) -> bool:
+        """Whether a step that joins arrays one behind the other has been placed as copies of these."""
+        function, args = step.function
+        if function is not np.concatenate:
+            return False
+        parts, axis, out = args
+        if any(n != 1 for n in out.shape[:axis]) or not all(map(is_dense, (*parts, out))):
+            return False
+        begin, found = 0, out.reshape(-1)
+        for part in parts:
+            window = found[begin : begin + part.size]
+            begin += part.size
+            if part.size:
+                k = len(self._copies)
+                self._copies.loop(np.positive, [part], window, part.size)
+                given = (describe(part),), (describe(window),)
+                self._place(Work(self._copies, k, told, layout.BY_LOOP, np.positive, part.size, *given))
+        return True
+
+    def _place(self, work: Work) -> None:
+        """Place a step behind all that it has to wait for."""
+        extent, char = work.extent, work.writes[0].char
+        last, joinable = self._latest(work)
+        item = None
+        if extent:
+            item = last if last is not None and joinable and last.takes(work) else None
+            if item is None:
+                behind = self.items[0 if last is None else last.place + 1 :]
+                item = next((x for x in reversed(behind) if x.takes(work)), None)
+        if item is None:
+            at = len(self.items) if extent > 1 else (0 if last is None else last.place + 1)
+            item = Item(at, extent, char)
+            self.items.insert(at, item)
+            for k in range(at, len(self.items)):
+                self.items[k].place = k
+        item.add(work)
+        for x, writes in touched(work):
+            self._log.setdefault(x.owner, []).append(Access(x, item, writes, x.is_each(extent)))
+
+    def _latest(self, work: Work) -> tuple[Item | None, bool]:
+        """The last item to wait for, and whether it may be joined."""
+        last, joinable = None, True
+        for x, writes in touched(work):
+            for known in self._log.get(x.owner, ()):
+                if not (writes or known.writes) or not x.overlaps(known.operand):
+                    continue
+                same = (x.low, x.high) == (known.operand.low, known.operand.high)
+                fits = same and known.each and x.is_each(work.extent)
+                if last is None or known.item.place > last.place:
+                    last, joinable = known.item, fits
+                elif known.item is last:
+                    joinable = joinable and fits
+        return last, joinable
+
+    def computed(self) -> Iterator[Operand]:
+        """Where floating-point numbers are that the steps compute before they read any of them."""
+        for log in self._log.values():
+            if log[0].writes:
+                yield from (known.operand for known in log if known.writes and known.operand.char in "dfDF")
+
+
+def touched(work: Work) -> list[tuple[Operand, bool]]:
+    """What a step touches, and whether it writes there."""
+    return [(x, False) for x in work.reads] + [(x, True) for x in work.writes]
+
+
+def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
+    """A call of a ufunc of which an operand is stretched, as a step of a group; None where it is none."""
+    function, args = step.function
+    out = args[-1]
+    if not isinstance(function, np.ufunc) or len(args) != function.nin + 1 or function.nout != 1:
+        return None
+    given = [_once(x) for x in args[:-1]]
+    if out.dtype.char not in TYPES or any(x.dtype != out.dtype or not is_dense(x) for x in (*given, out)):
+        return None
+    if out.size < 2 or not can_emit(function, out.dtype.char):
+        return None
+    reads = []
+    for x in given:
+        how = None if x.size in (1, out.size) else stretch(x, out.shape)
+        if how is None and x.size not in (1, out.size):
+            return None
+        reads.append(describe(x)._replace(stretch=how))
+    work = Work(rows, row, told, layout.BY_LOOP, function, out.size, tuple(reads), (describe(out),))
+    return work if Item(0, out.size, out.dtype.char).takes(work) else None
+
+
+def _once(x: np.ndarray) -> np.ndarray:
+    """What an array shows, each element once."""
+    if x.ndim == 0 or x.size == 0:
+        return x
+    return x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
+
+
+def _is_spread(step: Step, reads: Sequence[Operand], writes: Sequence[Operand]) -> bool:
+    """Whether a step makes a block of a number."""
+    loop = step.kind == layout.BY_LOOP and step.function is np.positive and step.extent > 1
+    return loop and writes[0].is_block and reads[0].is_number
+
+
+def _work(
+    rows: Rows, row: int, told: bool, step: Step, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
+) -> Work:
+    """A step as it is to be placed; sums of all elements as such: one of NumPy's, or what is added to."""
+    known = Work(rows, row, told, step.kind, step.function, step.extent, reads, writes)
+    out = writes[0]
+    if step.kind == layout.BY_REDUCTION:
+        ufunc, divisor = step.function
+        if ufunc is not np.add:
+            return known._replace(extent=0)
+        at = 0 if divisor is None else abi.address(divisor)
+        return known._replace(function=np.add, extent=reads[0].size, is_sum=True, exact=True, divisor=at)
+    if step.kind == layout.BY_SUMS:
+        column = out._replace(stretch=Stretch(reads[0].size // out.size, 1))
+        grouped = known._replace(extent=reads[0].size, writes=(column,))
+        fits = out.size < grouped.extent and Item(0, grouped.extent, out.char).takes(grouped)
+        return grouped if fits else known._replace(extent=0)
+    if step.extent > 1 and out.is_number:
+        if step.function is not np.add or reads[0] != out:
+            raise ValueError(f"row {row} gives one number for all elements")
+        return known._replace(reads=reads[1:], is_sum=True)
+    return known
+
+
+def splits(n: int) -> list[int]:
+    """Where blocks of n elements begin, and the end: halves as NumPy's sums have them, of 8 each."""
+    if n <= BLOCK:
+        return [0, n]
+    half = n // 2 - n // 2 % 8
+    return splits(half)[:-1] + [half + k for k in splits(n - half)]
