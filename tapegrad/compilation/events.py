@@ -22,6 +22,8 @@ SIMPLE = int, str, type(None)  # what arguments that are no operands are
 UNKNOWN = object()
 PYTHON_S = (int, float, bool)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
+MOST_EVENTS = 1 << 16  # operations of a program
+MOST_BYTES = 1 << 28  # of their results and the arguments
 
 
 class Unlearnable(Exception):
@@ -92,16 +94,24 @@ class Learner:
         The operations so far.
     reason
         Why they make no program; empty if they do.
+    arguments, held
+        Values of the arguments, and how many bytes these and the results have.
+    is_too_large
+        Whether there are too many operations or bytes; then none are kept.
     """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.reason = ""
+        self.arguments: list[np.ndarray] = []
+        self.held, self.reason, self.is_too_large = 0, "", False
         self.known: dict[int, tuple[weakref.ref[Tensor], Source, Any, Any]] = {}  # with their histories
 
     def add(self, x: Tensor, source: Source) -> None:
         """Know a Tensor from now on."""
         self.known[id(x)] = weakref.ref(x), source, x._tape, x._at
+        if source.kind == ARGUMENT:
+            self.arguments.append(np.array(x._v))
+            self.held += self.arguments[-1].nbytes
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -157,8 +167,28 @@ class Learner:
             self.reason = f"{op.name} has factors of its operand, which are others at each call"
             return
         view = len(operands) == 1 and is_view_of(out._v, value_of(operands[0]))
+        self.held += out._v.nbytes
+        if len(self.events) == MOST_EVENTS or self.held > MOST_BYTES:
+            self.is_too_large = True
+            self.reason = f"it has over {MOST_EVENTS:,} operations or {MOST_BYTES:,} bytes, too many to keep"
+            self.events.clear()
+            return
         self.events.append(Event(op, sources, attrs or {}, out._v, view))
         self.add(out, Source(RESULT, len(self.events) - 1))
+
+    def lesson(self) -> list[Event]:
+        """Return the operations with copies of the arrays that the call has brought."""
+        copies: dict[int, np.ndarray] = {}
+
+        def kept(source: Source) -> Source:
+            x = source.value
+            if source.kind != LIVE or not isinstance(x, np.ndarray):
+                return source
+            if id(x) not in copies:
+                copies[id(x)] = np.array(x)
+            return Source(LIVE, copies[id(x)])
+
+        return [event._replace(operands=tuple(map(kept, event.operands))) for event in self.events]
 
     def source_of(self, x: Handle) -> Source | None:
         """What a Tensor is to the events, if it has the history that it was noted with."""

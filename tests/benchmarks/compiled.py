@@ -23,6 +23,7 @@ import tapegrad as tg
 from .rounds import difference, in_turns, ratios
 
 ROUNDS, TURN = 15, 2e-3
+FUNCTIONS = 15  # whose first calls are timed
 random = np.random.default_rng(0)
 A, B = random.normal(size=(10, 10)) / 3, random.normal(size=10)
 X, Y = random.normal(size=(10_000, 64)), (random.normal(size=10_000) > 0) * 1.0
@@ -159,7 +160,7 @@ def of_second_derivatives(what, f, start):
     argnums, alone = tuple(range(len(start))), len(start) == 1
     g = (lambda x: f(np, x)) if alone else (lambda *x: f(np, *x))
     calls = {
-        "compile": tg.compile(g, 0 if alone else argnums).hvp,
+        "compile": tg.compile(g, 0 if alone else argnums, wait=True).hvp,
         "eager": tg.func.hvp(g, 0 if alone else argnums),
     }
     v = [np.cos(x) for x in start]
@@ -199,7 +200,7 @@ def of_an_operation():
         return x
 
     def call(n):
-        compiled = tg.compile(lambda x: long(np.negative, x, n))
+        compiled = tg.compile(lambda x: long(np.negative, x, n), wait=True)
         for _ in range(3):
             compiled(0.5)
         return lambda: compiled(0.5)
@@ -211,7 +212,7 @@ def of_an_operation():
                 y = (y + x) * x - y
             return y
 
-        compiled = tg.compile(f)
+        compiled = tg.compile(f, wait=True)
         for _ in range(3):
             compiled(0.5)
         return (lambda: compiled(0.5)), lambda: f(0.5)
@@ -225,17 +226,32 @@ def of_an_operation():
 
 
 def of_first_calls():
-    """How long the first ten calls take, beside one of ordinary recording."""
-    x = np.linspace(0.1, 1, 10)
+    """How long the first ten calls take, beside recorded ones between them; the median of some functions."""
+    x, kept, rounds, waited = np.linspace(0.1, 1, 10), [], [], []
     eager = tg.func.value_and_grad(lambda x: runge_kutta(np, x))
-    compiled = tg.compile(lambda x: runge_kutta(np, x))
-    usual = best(lambda: eager(x), 5)
-    took = []
-    for _ in range(10):
-        begin = perf_counter()
-        compiled.value_and_grad(x)
-        took.append((perf_counter() - begin) / usual)
-    print("first ten calls of Runge-Kutta, over one recorded:", *(f"{t:.2f}" for t in took))
+    best(lambda: eager(x), 5)
+    for _ in range(FUNCTIONS):
+        compiled = tg.compile(lambda x: runge_kutta(np, x))
+        kept.append(compiled)
+        took = []
+        for _ in range(10):
+            begin = perf_counter()
+            eager(x)
+            middle = perf_counter()
+            compiled.value_and_grad(x)
+            took.append((middle - begin, perf_counter() - middle))
+        rounds.append(np.transpose(took))
+        begin, calls, until = perf_counter(), 0, 0.0
+        while "computed by" not in str(compiled.explain()):
+            for _ in range(10):
+                compiled.value_and_grad(x)
+            calls, until = calls + 10, perf_counter() - begin
+        waited.append((calls, until, until / calls / np.median(took, axis=0)[0]))
+    usual = np.median([row[0] for row in rounds])
+    over = np.median([row[1] for row in rounds], axis=0) / usual
+    print("first ten calls of Runge-Kutta, over one recorded:", *(f"{t:.2f}" for t in over))
+    calls, seconds, each = np.median(waited, axis=0)
+    print(f"then {calls:.0f} calls in {seconds:.2f} s until kernels are there, each {each:.2f} of it")
 
 
 def main():
