@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, Learner, Source
+from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
@@ -17,7 +17,7 @@ from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.wanted import GRADIENT, PRODUCT, VALUE, VALUE_AND_GRADIENT, Wanted, direction_of
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, has_tangent, value_of, wrap
-from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import OPEN
 from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
@@ -328,11 +328,9 @@ def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) ->
     if learner is None:
         return _finished(call, wanted)
     handles = list(call.sources())
-    for k, x in enumerate(handles):
-        learner.add(x, Source(ARGUMENT, k))
-    mode = Mode(True)
-    mode.matcher = learner
-    before = _enabled.get()
+    for x in handles:
+        learner.add(x)
+    mode, before = learner.mode(), _enabled.get()
     try:
         try:
             _enabled.set(mode)

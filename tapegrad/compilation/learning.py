@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events import RESULT, Event, Learner, Source
+from tapegrad.compilation.events import RESULT, RETURNED, History, Learner, Source, Trace, Unlearnable
 from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.config import compiling_setting
-from tapegrad.core.base import Handle
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
@@ -68,18 +67,11 @@ class Learning:
 
     def learn(self, learner: Learner, found: Any) -> None:
         """Let a path be made of a call that has been recorded and has returned this."""
-        source = learner.source_of(found) if isinstance(found, Handle) else None
-        reason = learner.reason
-        if not reason and (source is None or source.kind != RESULT):
-            reason = (
-                f"it returned {type(found).__name__}, which is no result of an operation on its arguments"
-            )
-        if not reason:
-            assert source is not None
-            given = learner.lesson(), learner.arguments, source.value
-            self._ask(functools.partial(self._make, *given), learner.held)
+        history, trace = learner.history_of(found), learner.trace()
+        if history is not None and not learner.reason:
+            self._ask(functools.partial(self._make, trace, history), trace.held)
             return
-        self.reason = reason
+        self.reason = learner.reason or RETURNED.format(type(found).__name__)
         self.attempts += 1
         if learner.is_too_large:
             self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
@@ -149,16 +141,20 @@ class Learning:
                 task()
             if not self.at_once:
                 self.matcher.describe()
+        except Unlearnable as error:
+            self.reason = str(error)
         except Exception as error:  # of an op that cannot be computed by itself
             self.reason = f"{type(error).__name__}: {error}"
 
-    def _make(self, events: Sequence[Event], arguments: Sequence[np.ndarray], result: int) -> None:
+    def _make(self, trace: Trace, history: History) -> None:
         """Make a path, unless it is known."""
-        paths, source = self.matcher.paths, Source(RESULT, result)
-        if any(path.is_of(events, source) for path in paths):
+        paths, self.attempts = self.matcher.paths, self.attempts + 1
+        events, result = trace.events(history)
+        if any(path.is_of(events, Source(RESULT, result)) for path in paths):
+            self.attempts -= 1
             return
-        self.attempts, self.reason = self.attempts + 1, ""
-        program = Program(events, arguments, [path.program for path in paths])
+        self.reason = ""
+        program = Program(events, trace.arguments, [path.program for path in paths])
         self.matcher.add(Path(program, result, self.wait))
 
     def _renew(self, before: Sequence[Path]) -> None:

@@ -349,7 +349,7 @@ class Matcher:
         self.mode = Mode(True)
         self.mode.plain, self.mode.matcher = True, self
         self.recording = Mode(True)  # that of a call that has left
-        self.recording.matcher = self
+        self.recording.plain, self.recording.matcher = True, self
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.state = state.data
         self.state[layout.MATCHING_MODE] = id(self.mode)
@@ -519,6 +519,8 @@ class Matcher:
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
     ) -> Tensor | None:
         """Return the Tensor of a result that Python has computed, if it is what comes next."""
+        if self.left and self.learner is not None and self._pending is None:
+            return self.learner.match(op, value, operands, attrs)
         if self.left or not any(expected.get(id(x)) is self for x in operands):
             return None
         k = self.position
@@ -653,6 +655,7 @@ class Matcher:
             self.why = why
             self._known = self.position
             self.learner = Learner() if self._learns else None
+            self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = self._stale = True
             if self._computed < self._known and not self._warned:
@@ -674,11 +677,11 @@ class Matcher:
         if not self._recorded:
             assert self._begin is not None
             handles = self._begin()
-            for k, x in enumerate(self.arguments):
+            for x in self.arguments:
                 self._pending = x
                 next(handles)
                 if learner is not None:
-                    learner.add(x, Source(ARGUMENT, k))
+                    learner.add(x)
         self.learner = learner
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
@@ -777,7 +780,7 @@ class Matcher:
 
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
-        self._given, self._begin, self.learner = (), None, None
+        self._given, self._begin, self.learner, self.recording.tracing = (), None, None, 0
         lent, self._lent = self._lent, {}
         if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
             return []

@@ -226,32 +226,33 @@ def of_an_operation():
 
 
 def of_first_calls():
-    """How long the first ten calls take, beside recorded ones between them; the median of some functions."""
-    x, kept, rounds, waited = np.linspace(0.1, 1, 10), [], [], []
-    eager = tg.func.value_and_grad(lambda x: runge_kutta(np, x))
-    best(lambda: eager(x), 5)
+    """How long the first ten calls of a function take, beside those of another one that is recorded."""
+    x, kept, waited = np.linspace(0.1, 1, 10), [], []
+    took = {"recorded": [], "compile": []}
     for _ in range(FUNCTIONS):
         compiled = tg.compile(lambda x: runge_kutta(np, x))
-        kept.append(compiled)
-        took = []
-        for _ in range(10):
-            begin = perf_counter()
-            eager(x)
-            middle = perf_counter()
-            compiled.value_and_grad(x)
-            took.append((middle - begin, perf_counter() - middle))
-        rounds.append(np.transpose(took))
-        begin, calls, until = perf_counter(), 0, 0.0
+        kept.append(compiled)  # as what is gone is not compiled
+        calls = {
+            "recorded": tg.func.value_and_grad(lambda x: runge_kutta(np, x)),
+            "compile": compiled.value_and_grad,
+        }
+        for name in random.permutation(list(calls)):
+            times = [perf_counter()]
+            for _ in range(10):
+                calls[name](x)
+                times.append(perf_counter())
+            took[name].append(np.diff(times))
+        begin, more = perf_counter(), 0
         while "computed by" not in str(compiled.explain()):
             for _ in range(10):
                 compiled.value_and_grad(x)
-            calls, until = calls + 10, perf_counter() - begin
-        waited.append((calls, until, until / calls / np.median(took, axis=0)[0]))
-    usual = np.median([row[0] for row in rounds])
-    over = np.median([row[1] for row in rounds], axis=0) / usual
-    print("first ten calls of Runge-Kutta, over one recorded:", *(f"{t:.2f}" for t in over))
-    calls, seconds, each = np.median(waited, axis=0)
-    print(f"then {calls:.0f} calls in {seconds:.2f} s until kernels are there, each {each:.2f} of it")
+            more += 10
+        waited.append((more, perf_counter() - begin))
+    recorded, over = (np.median(rows, axis=0) for rows in took.values())
+    print("first ten calls of Runge-Kutta, over ten recorded:", *(f"{t:.2f}" for t in over / recorded))
+    more, seconds = np.median(waited, axis=0)
+    each = seconds / more / np.median(recorded)
+    print(f"then {more:.0f} calls until kernels are there, {seconds:.2f} s, each {each:.2f} of one recorded")
 
 
 def main():

@@ -1,5 +1,6 @@
 """Ways that a thread makes while calls are recorded: who calls meanwhile, forks, goes, or is interrupted."""
 
+import contextvars
 import gc
 import os
 import threading
@@ -233,6 +234,37 @@ def test_an_interrupt_leaves_nothing_behind(monkeypatch):
     for k in range(6):
         agree(compiled, energy, X + k)
     assert "way 1: 5 calls" in compiled.explain()
+
+
+def test_a_context_may_outlive_the_call_that_is_learned_from():
+    """What runs in it is in the mode of that call, which is no longer learned from."""
+    contexts = []
+
+    def f(x):
+        contexts.append(contextvars.copy_context())
+        return np.sum(np.tanh(x) * 2.0)
+
+    for way in (0, 1):  # learned from at once, and after it has left a way
+        compiled = tg.compile(lambda x, k: f(x) if k < 4 else f(x) + np.sum(x[way:]), wait=True)
+        for k in range(6):
+            compiled.grad(X, k)
+    del compiled
+    gc.collect()
+    t = tg.tensor(X, requires_grad=True)
+    for context in contexts:
+        y = context.run(lambda: np.sum(np.sin(t) * t + np.ones(4)))
+        np.testing.assert_array_equal(tg.grad(y, t)[0], np.cos(X) * X + np.sin(X))
+
+
+@pytest.mark.parametrize("write", ["y += 1.0", "y[1:] = x[1:]", "y[0] *= 2.0", "y.zero_()"])
+def test_what_was_written_to_gives_no_way(write):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2.0\n    {write}\n    return np.sum(y * x)", space)
+    compiled = tg.compile(space["f"], wait=True)
+    for k in range(4):
+        agree(compiled, space["f"], X + k)
+    assert "or was written to" in compiled.explain()
+    assert "way" not in compiled.explain()
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_JOBS", 0), ("MOST_HELD", 1)])

@@ -83,7 +83,10 @@ def test_sizes_on_both_sides_of_a_block(f, kind, n):
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_sizes_on_both_sides_of_a_vector_form(kind, more):
     x = np.linspace(-1.5, 1.4, LARGE // np.dtype(kind).itemsize + more).astype(kind)
-    assert fused(compare(many_forms, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind))
+    compiled = compare(many_forms, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
+    assert fused(compiled)
+    ((way,),) = [known.ways for known in compiled.explain().kinds]
+    assert (way.operations, way.calls) == (17, CALLS - 2)  # none is learned twice
 
 
 @pytest.mark.parametrize("f", FUNCTIONS)
