@@ -27,7 +27,7 @@ def cache_setting() -> str:
 
 
 def compiling_setting() -> str:
-    """Return when `tapegrad.compile` fuses kernels, as ``TAPEGRAD_COMPILE`` asks: one of `COMPILING`."""
+    """Return who works for `tapegrad.compile`, as ``TAPEGRAD_COMPILE`` asks: one of `COMPILING`."""
     given = os.environ.get("TAPEGRAD_COMPILE", "") or COMPILING[0]
     if given not in COMPILING:
         raise ValueError(f"TAPEGRAD_COMPILE is one of {', '.join(COMPILING)}, found {given!r}")

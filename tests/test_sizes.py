@@ -36,13 +36,14 @@ NO_SIZE = {
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/function.py": {"MOST_PATHS", "MOST_EVENTS", "MOST_BYTES"},
+    "compilation/events.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/learning.py": {"MOST_PATHS"},
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"LIVE", "QUICK", "NO_OP", "MOST_PLANS"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
-    "compilation/background.py": {"MOST_JOBS"},
+    "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE"},
     "compilation/fusing.py": {"UNROLLED"},
     "compilation/plan.py": {"BLOCK"},
     "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},

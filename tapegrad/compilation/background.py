@@ -1,7 +1,8 @@
-"""A thread that makes plans beside the callers': LLVM works without Python's lock, and what holds it pauses.
+"""A thread that learns programs and makes plans beside the callers, in pieces between which it pauses.
 
-It is started by the first job, is a daemon, and ends with the process; a child process begins without it, and
-without the jobs that were waiting.
+What is Python in it holds Python's lock, so the pieces are short and the thread rests for longer than it
+works; LLVM works without the lock. It is started by the first job, is a daemon, and ends with the process; a
+child process begins without it, and without the jobs that were waiting.
 """
 
 from __future__ import annotations
@@ -10,28 +11,69 @@ import atexit
 import os
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from typing import Protocol
 
 MOST_JOBS = 64  # waiting; more are refused, and asked for again
+MOST_HELD = 1 << 28  # bytes that jobs may keep while they wait
+PIECE = 1e-3  # seconds of work without a pause
 SHARE = 3.0  # how long the thread rests, for a time in which it has worked
 LONGEST = 0.02  # seconds of a rest
 
-Job = Callable[[], Iterator[None]]
-generation = [0]  # how many processes have begun since this one's first ancestor
+
+class Owner(Protocol):
+    """What asks for work, and does it.
+
+    Attributes
+    ----------
+    gone
+        Whether nobody needs it any more.
+    """
+
+    gone: bool
+
+    def work(self) -> bool:
+        """Do what was asked for; False where that cannot be now."""
+
+    def forget(self) -> None:
+        """Ask for nothing any more: this is a child of the process that was to do it."""
+
+
+class Stopped(BaseException):
+    """The process ends, or nobody needs what is being made."""
+
+
+class _Job:
+    """What is waiting, or at work: its owner, and how many bytes it keeps."""
+
+    def __init__(self, owner: Owner, held: int) -> None:
+        self.owner, self.held = weakref.ref(owner), held
+
+
+class _AtWork(threading.local):
+    """What the thread does, as it sees it; to others nothing."""
+
+    owner: Owner | None = None
+    begin = 0.0  # of a piece, in processor time
+    rested = 0.0  # for longer than was due, as it had to wait for Python's lock
+
+
 statistics = {"jobs": 0, "seconds": 0.0}
-_jobs: deque[Job] = deque()
+_jobs: deque[_Job] = deque()  # the first one may be at work
 _wanted = threading.Condition()
 _thread: list[threading.Thread] = []
 _ended = threading.Event()
+_at_work = _AtWork()
 
 
-def submit(job: Job) -> bool:
-    """Let the thread do a job, stopping wherever it yields; False where too many are waiting."""
+def submit(owner: Owner, held: int = 0) -> bool:
+    """Let the thread do an owner's work, which keeps so many bytes; False where too much is waiting."""
     with _wanted:
-        if len(_jobs) >= MOST_JOBS or _ended.is_set():
+        full = _jobs and held and held + sum(job.held for job in _jobs) > MOST_HELD
+        if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
             return False
-        _jobs.append(job)
+        _jobs.append(_Job(owner, held))
         if not _thread:
             _thread.append(threading.Thread(target=_work, name="tapegrad-compile", daemon=True))
             _thread[0].start()
@@ -39,22 +81,30 @@ def submit(job: Job) -> bool:
     return True
 
 
-def finish(job: Job) -> None:
-    """Do a job here and now."""
-    for _ in job():
-        pass
+def pause() -> None:
+    """Let others go on, if this is the thread and it has worked for long enough."""
+    owner = _at_work.owner
+    if owner is None:
+        return
+    if owner.gone or _ended.is_set():
+        raise Stopped
+    worked = time.thread_time() - _at_work.begin
+    if worked > PIECE:
+        statistics["seconds"] += worked
+        due, begin = min(SHARE * worked, LONGEST) - _at_work.rested, time.perf_counter()
+        time.sleep(max(due, 0.0))
+        _at_work.rested = min(time.perf_counter() - begin - due, LONGEST)
+        _at_work.begin = time.thread_time()
 
 
 def waiting() -> int:
-    """Return how many jobs are waiting."""
+    """Return how many jobs are waiting, or at work."""
     return len(_jobs)
 
 
 def describe() -> str:
     """Say what the thread has done."""
-    return (
-        f"{statistics['jobs']} plans, {statistics['seconds']:.2f} s of processor time, {len(_jobs)} waiting"
-    )
+    return f"{statistics['jobs']} jobs, {statistics['seconds']:.2f} s of processor time, {len(_jobs)} waiting"
 
 
 def _work() -> None:
@@ -63,25 +113,38 @@ def _work() -> None:
         with _wanted:
             while not _jobs:
                 _wanted.wait()
-            job = _jobs.popleft()
-        steps, statistics["jobs"] = job(), statistics["jobs"] + 1
-        while not _ended.is_set():
-            begin = time.thread_time()
-            if next(steps, steps) is steps:
-                break
-            worked = time.thread_time() - begin
-            statistics["seconds"] += worked
-            time.sleep(min(SHARE * worked, LONGEST))
-        del job, steps
+        if not _do(_jobs[0].owner()):
+            _jobs.rotate(-1)
+            continue
+        statistics["jobs"] += 1
+        _jobs.popleft()
+
+
+def _do(owner: Owner | None) -> bool:
+    """Let an owner that still exists do its work; False where that cannot be now."""
+    if owner is None or owner.gone or _ended.is_set():
+        return True
+    _at_work.owner, _at_work.begin = owner, time.thread_time()
+    try:
+        return owner.work()
+    except Stopped:
+        return True
+    finally:
+        statistics["seconds"] += time.thread_time() - _at_work.begin
+        _at_work.owner = None
 
 
 def _begin_anew() -> None:
     """In a child process there is no such thread, and nobody holds its lock."""
     global _wanted
-    generation[0] += 1
+    _at_work.owner = None
+    dropped = [job.owner() for job in _jobs]
     _jobs.clear()
     _thread.clear()
     _wanted = threading.Condition()
+    for owner in dropped:
+        if owner is not None:
+            owner.forget()
 
 
 atexit.register(_ended.set)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.compilation import background
+from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
-from tapegrad.core.storage import DUAL, STALE
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
@@ -22,6 +25,8 @@ SIMPLE = int, str, type(None)  # what arguments that are no operands are
 UNKNOWN = object()
 PYTHON_S = (int, float, bool)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
+MOST_EVENTS = 1 << 16  # operations of a program
+MOST_BYTES = 1 << 28  # of their results and the arguments
 
 
 class Unlearnable(Exception):
@@ -83,50 +88,187 @@ class Event(NamedTuple):
     call: Called | None = None
 
 
-class Learner:
-    """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
+class History(NamedTuple):
+    """What tells a Tensor with a history, if it is not written to: address, serial of the tape, position."""
+
+    handle: int
+    serial: int
+    at: int
+
+
+class Trace(NamedTuple):
+    """What a call has done, with nothing of the user's in it but values and copies.
 
     Attributes
     ----------
-    events
-        The operations so far.
-    reason
-        Why they make no program; empty if they do.
+    entries
+        The operations: `WIDTH` entries each (`kernels.replay.layout`). Those that Python has listed have in
+        the place of the operands a list of these, attributes, and whether the result is a view.
+    calls
+        How operations were called, by their number, with histories in the place of sources.
+    arguments, histories
+        Values of the arguments, and what tells their Tensors.
+    held
+        How many bytes all that has.
+    """
+
+    entries: list[Any]
+    calls: dict[int, Called]
+    arguments: list[np.ndarray]
+    histories: list[History]
+    held: int
+
+    def events(self, found: History) -> tuple[list[Event], int]:
+        """Return the operations, and the number of that which gave a Tensor."""
+        known = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
+        events: list[Event] = []
+        for k, entry in enumerate(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True)):
+            background.pause()
+            op, value, operands = entry[0], entry[4], entry[5]
+            attrs, view = entry[6:8] if type(operands) is list else ({}, False)
+            if type(operands) is not list:
+                operands = [x if i is None else History(i, j, x) for i, j, x in (entry[5:8], entry[8:11])]
+                operands = operands[: op.arity]
+            sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands))
+            call = _with_sources(self.calls.get(k), known)
+            events.append(Event(op, sources, attrs, value, view, call))
+            known[History(*entry[1:4])] = Source(RESULT, k)
+        source = known.get(found)
+        if source is None or source.kind != RESULT:
+            raise Unlearnable(RETURNED.format("Tensor"))
+        return events, source.value
+
+
+def _source(op: Primitive, q: int, x: Any, known: dict[History, Source]) -> Source:
+    if type(x) is History:
+        if x not in known:
+            raise Unlearnable(OUTSIDE.format(q, op.name))
+        return known[x]
+    return Source(FIXED if op is POWER and q == 1 and isinstance(x, NUMBERS) else LIVE, x)
+
+
+def _with_sources(x: Any, known: dict[History, Source]) -> Any:
+    """What was given to a function, with sources in the place of histories."""
+    if type(x) is History:
+        return known.get(x, UNKNOWN)
+    if type(x) is Several:
+        parts = tuple(_with_sources(y, known) for y in x.parts)
+        return UNKNOWN if UNKNOWN in parts else x._replace(parts=parts)
+    if type(x) is Called:
+        args = tuple(_with_sources(y, known) for y in x.args)
+        return None if UNKNOWN in args else x._replace(args=args)
+    return x
+
+
+def _history(x: Handle) -> History:
+    tape: Any = x._tape
+    return History(id(x), tape.serial, x._at)
+
+
+OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
+RETURNED = "it returned {}, which is no result of an operation on its arguments"
+WIDTH = layout.TRACE_ENTRIES
+
+
+class Learner:
+    """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
+
+    Compiled code lists operators and ufuncs as it records them.
+
+    Attributes
+    ----------
+    entries
+        The operations so far, see `Trace`.
+    tracing
+        The address of the words by which compiled code lists operations.
     """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.reason = ""
-        self.known: dict[int, tuple[weakref.ref[Tensor], Source, Any, Any]] = {}  # with their histories
+        self.entries: list[Any] = []
+        self._arguments: list[np.ndarray] = []
+        self._histories: list[History] = []
+        self._calls: dict[int, Called] = {}
+        self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
+        self._reason = ""
+        words = np.zeros(layout.TRACE_WORDS, np.int64)
+        words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
+        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
+        self._words, self.tracing = words.data, abi.address(words)
 
-    def add(self, x: Tensor, source: Source) -> None:
-        """Know a Tensor from now on."""
-        self.known[id(x)] = weakref.ref(x), source, x._tape, x._at
+    @property
+    def is_too_large(self) -> bool:
+        """Whether there are too many operations or bytes."""
+        return bool(self._words[layout.TRACE_BYTES] < 0)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no program of it; empty if there is one."""
+        if self._reason or not self.is_too_large:
+            return self._reason
+        return f"it has over {MOST_EVENTS:,} operations or {MOST_BYTES:,} bytes, too many to keep"
+
+    def mode(self) -> Mode:
+        """Return a mode in which operations are listed."""
+        mode = Mode(True)
+        mode.matcher, mode.plain, mode.tracing = self, True, self.tracing
+        return mode
+
+    def add(self, x: Tensor) -> None:
+        """Know the Tensor of the next argument."""
+        self._histories.append(_history(x))
+        self._arguments.append(np.array(x._v))
+        self._words[layout.TRACE_BYTES] -= self._arguments[-1].nbytes
+
+    def trace(self) -> Trace:
+        """Return what has come, which is ended by that."""
+        copies: dict[int, np.ndarray] = {}
+
+        def kept(x: Any, k: int, q: int) -> Any:
+            if isinstance(x, Handle):
+                if requires_grad(x):
+                    self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
+                x = x._v
+            if not isinstance(x, np.ndarray):
+                return x
+            if id(x) not in copies:
+                copies[id(x)] = np.array(x)
+            return copies[id(x)]
+
+        entries, words = self.entries, self._words
+        held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
+        for at in self._brought:
+            k, x = at // WIDTH, entries[at]
+            if type(x) is list:
+                entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
+            else:
+                entries[at] = kept(x, k, at % WIDTH // 10)
+        return Trace(entries, self._calls, self._arguments, self._histories, held)
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        before = len(self.events)
+        before = len(self.entries)
         out = how(*args, **kwargs)
-        if len(self.events) == before + 1 and isinstance(out, Handle):
-            event = self.events[-1]
-            given = [self._given(x, event) for x in args]
-            simple = all(isinstance(x, SIMPLE) for x in kwargs.values()) and UNKNOWN not in given
-            means = function in event.op.functions and isinstance(event.op, WITHOUT_ERRORS)
-            if simple and means and self.source_of(out) == Source(RESULT, before):
-                self.events[-1] = event._replace(call=Called(function, tuple(given), dict(kwargs)))
+        if len(self.entries) == before + WIDTH and isinstance(out, Handle) and out._tape is not None:
+            op, *told = self.entries[before : before + 4]
+            means = function in op.functions and isinstance(op, WITHOUT_ERRORS)
+            if means and _history(out) == tuple(told) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
+                given = [self._given(x, before) for x in args]
+                if UNKNOWN not in given:
+                    self._calls[before // WIDTH] = Called(function, tuple(given), dict(kwargs))
         return out
 
-    def _given(self, x: Any, event: Event) -> Any:
+    def _given(self, x: Any, place: int) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be."""
         if isinstance(x, Handle):
-            return self.source_of(x) or UNKNOWN
+            return UNKNOWN if x._tape is None else _history(x)
         if type(x) is np.ndarray:
-            operands = enumerate(event.operands)
-            return next((Brought(q) for q, s in operands if s.kind == LIVE and s.value is x), UNKNOWN)
+            listed = self.entries[place + 5]
+            operands = listed if type(listed) is list else self.entries[place + 7 : place + WIDTH : 3]
+            return next((Brought(q) for q, y in enumerate(operands) if y is x), UNKNOWN)
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
-            parts = tuple(self._given(part, event) for part in x)
+            parts = tuple(self._given(part, place) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN
@@ -137,48 +279,52 @@ class Learner:
     def part(self, x: Handle, index: Any) -> None:
         """Expect nothing."""
 
-    def match(self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None) -> None:
-        """Expect nothing."""
+    def match(
+        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+    ) -> Tensor | None:
+        """Let compiled code record what is not expected, if it can."""
+        before: Any = _enabled.get()
+        if not before.plain or before.noting or before.timing:
+            return None
+        try:
+            try:
+                _enabled.set(True)
+                out = dispatch.record_natively(op, value, operands, attrs)
+            finally:
+                _enabled.set(before)
+        finally:
+            _enabled.set(before)  # an interrupt may have come as the other was about to be called
+        if out is not None:
+            self.note(op, operands, attrs, out)
+        return out
 
     def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
         """Return the Tensor of a result."""
         return wrap(value, tape, at)
 
     def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
-        """Note an operation."""
+        """List an operation."""
+        words = self._words
+        words[layout.TRACE_BYTES] -= out._v.nbytes
+        if len(self.entries) >= words[layout.TRACE_LENGTH]:
+            words[layout.TRACE_BYTES] = -1
         if self.reason:
             return
-        try:
-            sources = tuple(self._source(op, q, x) for q, x in enumerate(operands))
-        except Unlearnable as error:
-            self.reason = str(error)
-            return
+        given = []
+        for q, x in enumerate(operands):
+            if isinstance(x, Handle) and x._tape is None and requires_grad(x):
+                self._reason = OUTSIDE.format(q, op.name)
+            given.append(_history(x) if isinstance(x, Handle) and x._tape is not None else value_of(x))
+        if not all(type(x) is History for x in given):
+            self._brought.append(len(self.entries) + 5)
         if attrs and any(isinstance(x, Kept) for x in attrs.values()):
-            self.reason = f"{op.name} has factors of its operand, which are others at each call"
-            return
+            self._reason = f"{op.name} has factors of its operand, which are others at each call"
         view = len(operands) == 1 and is_view_of(out._v, value_of(operands[0]))
-        self.events.append(Event(op, sources, attrs or {}, out._v, view))
-        self.add(out, Source(RESULT, len(self.events) - 1))
+        self.entries += (op, *_history(out), out._v, given, attrs or {}, view, None, None, None)
 
-    def source_of(self, x: Handle) -> Source | None:
-        """What a Tensor is to the events, if it has the history that it was noted with."""
-        reference, source, tape, at = self.known.get(id(x), (None, None, None, None))
-        same = reference is not None and x._tape is tape and x._at == at and reference() is x
-        return source if same else None
-
-    def _source(self, op: Primitive, q: int, x: Any) -> Source:
-        if isinstance(x, Handle):
-            found = self.source_of(x)
-            if found is not None:
-                return found
-            if x._tape is DUAL or x._tape is STALE or requires_grad(x):
-                raise Unlearnable(
-                    f"operand {q} of {op.name} is a Tensor from outside that requires grad, or was written to"
-                )
-        value = value_of(x)
-        if op is POWER and q == 1 and isinstance(value, NUMBERS):
-            return Source(FIXED, value)
-        return Source(LIVE, value)
+    def history_of(self, found: Any) -> History | None:
+        """What tells the Tensor that a function has returned, if it may be a result of these operations."""
+        return _history(found) if isinstance(found, Handle) and found._tape is not None else None
 
     def like(self, x: Handle) -> Any:
         """As `compute`."""

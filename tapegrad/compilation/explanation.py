@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+LEARNING = "being learned, by a thread beside the calls"
+
 
 class Way(NamedTuple):
     """A way through a function, as far as it is of interest.
@@ -58,6 +60,8 @@ class Calls(NamedTuple):
         How many calls were recorded that had begun on a way, by why they left it.
     not_learned
         Why the latest call that was learned from gave no way.
+    learning
+        Whether a way is being made.
     """
 
     arguments: str
@@ -65,6 +69,7 @@ class Calls(NamedTuple):
     ways: tuple[Way, ...]
     left: dict[str, int]
     not_learned: str
+    learning: bool
 
 
 class Explanation(str):
@@ -89,6 +94,7 @@ class Explanation(str):
             lines += [f"  way {k}: {way}" for k, way in enumerate(kind.ways, 1)]
             lines += [f"  left a way, {several(n, 'call')}: {why}" for why, n in kind.left.items()]
             lines += [f"  not learned: {kind.not_learned}"] if kind.not_learned else []
+            lines += [f"  {LEARNING}"] if kind.learning else []
         made = super().__new__(cls, "\n".join(lines))
         made.name, made.kinds = name, tuple(kinds)
         return made

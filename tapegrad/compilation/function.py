@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, RESULT, Learner, Source
+from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
-from tapegrad.compilation.matching import Matcher, Path, Product
-from tapegrad.compilation.program import Program
+from tapegrad.compilation.learning import Learning
+from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
 from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.wanted import GRADIENT, PRODUCT, VALUE, VALUE_AND_GRADIENT, Wanted, direction_of
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, alias_of, has_tangent, value_of, wrap
-from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import OPEN
 from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
@@ -30,11 +29,8 @@ from tapegrad.tensor import Tensor
 
 __all__ = ["Compiled", "compile"]
 
-MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 MOST_REASONS = 8  # why calls leave their ways, told apart
 MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
-MOST_EVENTS = 1 << 16  # operations of a program
-MOST_BYTES = 1 << 28  # of their results
 
 
 @overload
@@ -55,7 +51,8 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     argnums : int or sequence of int, optional
         The arguments, given by position, that it is differentiated by; others are passed on as they are.
     wait : bool, optional
-        Whether the call that asks for kernels, the fourth or so, compiles them itself.
+        Whether the calls that are learned from, the second of a kind first, make programs themselves, and the
+        call that asks for kernels, the fourth or so, compiles them.
 
     Returns
     -------
@@ -74,10 +71,9 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     as operands are those of the call. Where an operation differs from what is known, all that came before
     is recorded as if there were no program, and the call goes on so; it is learned as another way through
     the function, of which there may be 8 for arguments of one kind (shapes, dtypes, layouts). The first
-    call of a kind is an ordinary one, the second is learned from.
-
-    After a few calls kernels are compiled for a program, by a thread in the background, in which elementwise
-    operations forward and in reverse are one loop; no call waits for them unless it is told to.
+    call of a kind is an ordinary one, the second is learned from: a thread in the background makes a program
+    of it, while calls are ordinary ones. After a few calls of a program the thread compiles kernels for it,
+    in which elementwise operations forward and in reverse are one loop. No call waits unless it is told to.
 
     Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices
     in them perhaps in another order, and the slope of tanh perhaps by the parts of tanh. Whatever has no
@@ -93,7 +89,7 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     Examples
     --------
     >>> import numpy as np, tapegrad as tg
-    >>> @tg.compile
+    >>> @tg.compile(wait=True)
     ... def energy(x, scale):
     ...     y = np.sin(x) * scale
     ...     return np.sum(y * y) if y[0] > 0 else np.sum(y)
@@ -206,14 +202,15 @@ class Compiled(Programmed):
         if kind is not None:
             kind.calls += 1
         alone = directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # it may have a history
-        if kind is None or kind.calls == 1 or not kind.is_free() or not kind.serves(wanted) or alone:
+        free = kind is not None and kind.calls > 1 and kind.learning.is_free()
+        if kind is None or not free or not kind.serves(wanted) or alone:
             value, parts = call.recorded(_finished, wanted)
         elif kind.matcher.paths:
             value, parts = _matched(
                 kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call
             )
         else:
-            value, parts = call.recorded(_learned, kind, wanted, Learner() if kind.learns else None)
+            value, parts = call.recorded(_learned, kind, wanted, Learner() if kind.learning.learns else None)
         return value, parts and call.tree(parts)
 
     def _alone(self, handles: list[Tensor]) -> Any:
@@ -237,7 +234,7 @@ class Compiled(Programmed):
 
 def _forget(kinds: dict[Any, Kind]) -> None:
     for kind in kinds.values():
-        kind.matcher.forget()
+        kind.learning.end()
 
 
 class Kind:
@@ -245,22 +242,21 @@ class Kind:
 
     Attributes
     ----------
-    calls, attempts
-        How many there were, and how many were learned from.
-    reason
-        Why the latest one that was learned from has given no program.
+    calls
+        How many there were.
     left
         How many left their ways, by the reason.
-    lock, work
-        Held by the call at work; that call.
+    learning
+        What makes the ways.
+    work
+        The call at work.
     """
 
     def __init__(self, given: Sequence[Any], wait: bool) -> None:
-        self.matcher, self.wait = Matcher(len(given)), wait
-        self.calls = self.attempts = self.in_vain = 0
-        self.reason = ""
+        self.matcher = Matcher(len(given))
+        self.learning = Learning(self.matcher, wait)
+        self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
-        self.lock = threading.Lock()
         self.work = _Work(self, any(isinstance(x, Handle) for x in given))
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
         x = value_of(given[0])
@@ -273,62 +269,29 @@ class Kind:
         _, shape, dtype = self.leaves[0]
         return type(x) is float or (x.shape == shape and x.dtype is dtype and x.strides == self.strides)
 
-    def is_free(self) -> bool:
-        """Whether no call is at work."""
-        return not self.lock.locked()
-
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
-        return bool(self.matcher.paths) and not self.lock.locked() and _is_ordinary()
+        learning = self.learning
+        free = not learning.tasks and not learning.lock.locked()
+        return free and bool(self.matcher.paths) and _is_ordinary()
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""
         if not wanted.directed:
             return True
         paths = self.matcher.paths
-        return not self.work.of_tensors and not (paths and paths[0].product is None)
-
-    @property
-    def learns(self) -> bool:
-        """Whether a call that follows no path is learned from."""
-        return self.attempts < MOST_PATHS
-
-    def learn(self, call: Call, learner: Learner, found: Any) -> None:
-        """Make a path of a call that has been recorded, unless it is known."""
-        source = learner.source_of(found) if isinstance(found, Handle) else None
-        if source is not None and any(path.is_of(learner.events, source) for path in self.matcher.paths):
-            return
-        self.attempts += 1
-        size = sum(event.value.nbytes for event in learner.events)
-        self.reason = learner.reason
-        if not self.reason and (source is None or source.kind != RESULT):
-            self.reason = (
-                f"it returned {type(found).__name__}, which is no result of an operation on its arguments"
-            )
-        if not self.reason and (len(learner.events) > MOST_EVENTS or size > MOST_BYTES):
-            self.reason = (
-                f"it has {len(learner.events)} operations and {size} bytes of results, too many to keep"
-            )
-            self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
-        if self.reason:
-            return
-        try:
-            others = [path.program for path in self.matcher.paths]
-            program = Program(learner.events, [value_of(x) for x in call.given], others)
-            path = Path(program, source.value, self.wait)  # type: ignore[union-attr]
-        except Exception as error:  # of an op that cannot be computed by itself
-            self.reason = f"{type(error).__name__}: {error}"
-            return
-        self.matcher.add(path)
+        if self.work.of_tensors or not paths:
+            return not self.work.of_tensors
+        if paths[0].product is UNTRIED:
+            self.learning.alone(self.learning.product_of, paths[0])
+        return isinstance(paths[0].product, Product)
 
     def count(self, in_vain: bool) -> None:
         """Count the latest calls that a program was in vain for, and give up when there are many in a row."""
         self.in_vain = self.in_vain + 1 if in_vain else 0
         if self.in_vain == MOST_IN_VAIN:
-            self.attempts = MOST_PATHS
-            self.matcher.paths.clear()
-            self.reason = (
-                self.reason or f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
+            self.learning.give_up(
+                f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
             )
 
     def note_leaving(self, why: str) -> None:
@@ -340,13 +303,10 @@ class Kind:
     def explain(self) -> Calls:
         """Tell what is known of these calls."""
         leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
-        if self.lock.acquire(blocking=False):
-            try:
-                self.matcher.describe()
-            finally:
-                self.lock.release()
+        learning = self.learning
+        learning.alone(self.matcher.describe)
         ways = tuple(path.explain() for path in self.matcher.paths)
-        return Calls(leaves, self.calls, ways, dict(self.left), self.reason)
+        return Calls(leaves, self.calls, ways, dict(self.left), learning.reason, bool(learning.tasks))
 
 
 def _is_ordinary() -> bool:
@@ -368,11 +328,9 @@ def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) ->
     if learner is None:
         return _finished(call, wanted)
     handles = list(call.sources())
-    for k, x in enumerate(handles):
-        learner.add(x, Source(ARGUMENT, k))
-    mode = Mode(True)
-    mode.matcher = learner
-    before = _enabled.get()
+    for x in handles:
+        learner.add(x)
+    mode, before = learner.mode(), _enabled.get()
     try:
         try:
             _enabled.set(mode)
@@ -381,8 +339,7 @@ def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) ->
             _enabled.set(before)
     finally:
         _enabled.set(before)  # an interrupt may have come as the other was about to be called
-    with kind.lock:
-        kind.learn(call, learner, found)
+    kind.learning.alone(kind.learning.learn, learner, found)
     call.look_outside(found)
     return _given(call, found, wanted)
 
@@ -400,12 +357,15 @@ def _matched(
     `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all,
     `direction` is known to be one for these leaves.
     """
-    if not kind.lock.acquire(blocking=False):
-        return begin().recorded(_finished, wanted)
-    try:
-        return kind.work.result(given, wanted, run, begin, direction)
-    finally:
-        kind.lock.release()
+    learning = kind.learning
+    lock = learning.lock
+    if lock.acquire(blocking=False):
+        try:
+            if kind.matcher.paths and not learning.tasks:
+                return kind.work.result(given, wanted, run, begin, direction)
+        finally:
+            lock.release()
+    return begin().recorded(_finished, wanted)
 
 
 class _Work:
@@ -442,7 +402,7 @@ class _Work:
         """What the call gives."""
         matcher, self.begin = self.kind.matcher, begin
         try:
-            matcher.start(given, self.sources, self.kind.learns)
+            matcher.start(given, self.sources, self.kind.learning.learns)
             try:
                 return self._followed(given, wanted, run, direction)
             except BaseException as error:
@@ -453,7 +413,10 @@ class _Work:
             if matcher.left:
                 matcher.renew()
                 self.kind.note_leaving(matcher.why)
-            self.kind.count(matcher.let_go() or matcher.left)
+            kept = matcher.let_go()
+            if kept:
+                self.kind.learning.renew(kept)
+            self.kind.count(bool(kept) or matcher.left)
             self.begin = self.call = None
             if self.aside:
                 resume(self.aside.pop())
@@ -485,14 +448,14 @@ class _Work:
         call = self.call
         assert call is not None
         if matcher.learner is not None:
-            self.kind.learn(call, matcher.learner, found)
+            self.kind.learning.learn(matcher.learner, found)
         call.look_outside(found)
         return _given(call, found, wanted)
 
     def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
         """What computes the Hessian times the direction of the call, which is in its buffers."""
         assert self.begin is not None
-        product = path.product
+        product: Product | None = self.kind.learning.product_of(path)
         if product is not None:
             for buffer, v in zip(product.direction, direction or direction_of(self.begin()), strict=True):
                 buffer[...] = v

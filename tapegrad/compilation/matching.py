@@ -10,6 +10,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from tapegrad.compilation import background
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -50,7 +51,7 @@ PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 QUICK = 4  # operands of an op that is compared before it is computed
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
-UNTRIED = object()
+UNTRIED: Any = object()
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
@@ -132,6 +133,9 @@ class Path(Computation):
         After how many calls a plan is made.
     served
         How many calls have followed it to its end.
+    product
+        What computes the Hessian times a direction; None where values decide what that takes, UNTRIED before
+        it is made.
     """
 
     def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
@@ -144,7 +148,7 @@ class Path(Computation):
         self.is_number = value.size == 1 and value.dtype.kind == "f"
         seed = Source(RESULT, result), np.ones_like(value, order="C")
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
-        self.value, self._product = _giving(value), UNTRIED
+        self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.plain_calls: list[PlainCall | None] = []  # by events
         self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
@@ -154,7 +158,13 @@ class Path(Computation):
     def is_of(self, events: Sequence[Event], result: Source) -> bool:
         """Whether a call with these events, of which one is the result, has gone this way."""
         mine, same = self.program.events, result == Source(RESULT, self.result)
-        return same and len(mine) == len(events) and all(map(is_same, mine, events))
+        if not same or len(mine) != len(events):
+            return False
+        for x, y in zip(mine, events, strict=True):
+            background.pause()
+            if not is_same(x, y):
+                return False
+        return True
 
     def renewed(self, others: Sequence[Program]) -> Path:
         """Return the same path with other buffers, or those of the others."""
@@ -162,17 +172,14 @@ class Path(Computation):
         out.served = self.served
         return out
 
-    @property
-    def product(self) -> Product | None:
-        """What computes the Hessian times a direction; None where values decide what that takes."""
-        if self._product is UNTRIED:
-            self._product = None
-            try:
-                if self.is_number:
-                    self._product = Product(self)
-            except Exception as error:  # of a rule that cannot be run by itself
-                self.reason = str(error) or type(error).__name__
-        return self._product  # type: ignore[return-value]
+    def make_product(self) -> None:
+        """Find the product."""
+        self.product = None
+        try:
+            if self.is_number:
+                self.product = Product(self)
+        except Exception as error:  # of a rule that cannot be run by itself
+            self.reason = str(error) or type(error).__name__
 
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
@@ -202,8 +209,8 @@ class Path(Computation):
         if self._reverse is not None:
             names += [f"the rule of {name}" for name in self._reverse.by_python]
         second = f"second derivatives are recorded: {self.reason}" if self.reason else ""
-        if isinstance(self._product, Product):
-            second = f"{len(self._product.program.events)} for second derivatives"
+        if isinstance(self.product, Product):
+            second = f"{len(self.product.program.events)} for second derivatives"
         compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
         return Way(self.served, len(events), compared, by_python, self.result, second, fused)
@@ -212,6 +219,7 @@ class Path(Computation):
         """Write the words, for Tensors that stand for arguments and results."""
         self.plain_calls = [None] * (len(self.program.events) + 1)
         for k, event in enumerate(self.program.events):
+            background.pause()
             if event.call is not None and self.program.exact[k]:
                 self.plain_calls[k] = _plain_call(event.call, arguments, results)
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
@@ -349,7 +357,7 @@ class Matcher:
         self.mode = Mode(True)
         self.mode.plain, self.mode.matcher = True, self
         self.recording = Mode(True)  # that of a call that has left
-        self.recording.matcher = self
+        self.recording.plain, self.recording.matcher = True, self
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.state = state.data
         self.state[layout.MATCHING_MODE] = id(self.mode)
@@ -375,9 +383,9 @@ class Matcher:
             self.paths.remove(self.path)
             self.paths.insert(0, self.path)
 
-    def add(self, path: Path) -> None:
-        """Take in a path just learned."""
-        self.paths.insert(0, path)
+    def add(self, path: Path, first: bool = True) -> None:
+        """Take in a path that has been made."""
+        self.paths.insert(0 if first else len(self.paths), path)
         self._stale = True
 
     def forget(self) -> None:
@@ -533,6 +541,8 @@ class Matcher:
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
     ) -> Tensor | None:
         """Return the Tensor of a result that Python has computed, if it is what comes next."""
+        if self.left and self.learner is not None and self._pending is None:
+            return self.learner.match(op, value, operands, attrs)
         if self.left or not any(expected.get(id(x)) is self for x in operands):
             return None
         k = self.position
@@ -673,6 +683,7 @@ class Matcher:
             self.why = why
             self._known = self.position
             self.learner = Learner() if self._learns else None
+            self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = self._stale = True
             if self._computed < self._known and not self._warned:
@@ -694,11 +705,11 @@ class Matcher:
         if not self._recorded:
             assert self._begin is not None
             handles = self._begin()
-            for k, x in enumerate(self.arguments):
+            for x in self.arguments:
                 self._pending = x
                 next(handles)
                 if learner is not None:
-                    learner.add(x, Source(ARGUMENT, k))
+                    learner.add(x)
         self.learner = learner
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
@@ -808,19 +819,14 @@ class Matcher:
         """Return the array of an argument, if somebody has seen it."""
         return self.program.arguments[k] if id(self.program.arguments[k]) in self._lent else None
 
-    def let_go(self) -> bool:
-        """Give the paths other arrays, if somebody may have kept one that another call would write to."""
-        self._begin, self.learner = None, None
-        if not self._lent:
-            return False
+    def let_go(self) -> list[Path]:
+        """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
+        self._begin, self.learner, self.recording.tracing = None, None, 0
         lent, self._lent = self._lent, {}
-        kept = any(getrefcount(lent[k][0]) > lent[k][1] for k in lent)
-        if kept:
-            before, self.paths, self._stale = self.paths, [], True
-            for path in before:
-                others = [other.program for other in self.paths]
-                self.paths.append(path.renewed(others))
-        return kept
+        if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
+            return []
+        before, self.paths, self._stale = self.paths, [], True
+        return before
 
     def renew(self) -> None:
         """Let the Tensors go that now have histories, and have others in their places."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +41,11 @@ class Planning:
         Why there is none, and will be none.
     in_vain
         How many calls in a row it could not compute.
+    gone
+        Never; see `background.Owner`.
     """
+
+    gone = False
 
     def __init__(
         self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool, warm: int
@@ -53,7 +56,7 @@ class Planning:
         self._warm, self._wait = warm, wait or compiling_setting() == "wait"
         self._made: Plan | None = None  # not yet compared with the rows
         self._calls = self.in_vain = 0
-        self._asked: int | None = None  # in which process
+        self._asked = False  # for a plan
 
     def _outputs(self) -> list[np.ndarray]:
         """The value and the derivatives; not kept, as counts of references tell who has seen an array."""
@@ -74,39 +77,37 @@ class Planning:
         """
         if self._made is not None:
             return self._compare(events, told)
-        if not self.reason and self._asked != background.generation[0]:
+        if not self.reason and not self._asked:
             self._calls += 1
             if self._calls >= self._warm:
                 self._ask()
         return True
 
     def _ask(self) -> None:
-        mine = weakref.ref(self)
-
-        def job() -> Iterator[None]:
-            found = mine()
-            return found.make() if found is not None else iter(())
-
+        self._asked = self._wait or background.submit(self)
         if self._wait:
-            background.finish(job)
-            self._asked = background.generation[0]
-        elif background.submit(job):
-            self._asked = background.generation[0]
+            self.work()
 
-    def make(self) -> Iterator[None]:
+    def forget(self) -> None:
+        """Ask for no plan until another call is computed."""
+        self._asked = False
+
+    def work(self) -> bool:
         """Make the plan."""
         try:
             rows, reverse = self._program.rows, self._reverse
             if len(rows) + (0 if reverse is None else len(reverse.rows)) > _module().MOST_STEPS:
                 self.reason = f"it has more than {_module().MOST_STEPS} steps"
-                return
+                return True
             forward = rows, self._begin, len(self._program.events)
             backward = None if reverse is None else (reverse.rows, len(reverse.pools))
             plan = _module().Plan()
-            yield from plan.build(forward, backward, [_module().describe(x) for x in self._outputs()])
+            for _ in plan.build(forward, backward, [_module().describe(x) for x in self._outputs()]):
+                background.pause()
             self._made = plan
         except Exception as error:  # of LLVM, or of a step that is as no other
             self.reason = f"{type(error).__name__}: {error}"
+        return True
 
     def _compare(self, events: Sequence[int], told: int) -> bool:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
@@ -134,7 +135,7 @@ class Planning:
             return f"computed by {several(self.plan.kernels, 'fused kernel')}"
         if self.reason:
             return f"not fused: {self.reason}"
-        return "fused soon" if self._asked is not None else ""
+        return "fused soon" if self._asked else ""
 
 
 def _agree(known: np.ndarray, found: np.ndarray) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.compilation import background
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -53,6 +54,7 @@ def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tu
         for x, y in zip(events, other.events, strict=False):
             if not is_same(x, y):
                 break
+            background.pause()
             k += 1
         if k > found[1]:
             found = other, k
@@ -165,6 +167,7 @@ class Program:
         self.views: list[bool] = []
         self.rows = Rows()
         for k, event in enumerate(events):
+            background.pause()
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
                 continue
@@ -189,13 +192,18 @@ class Program:
         known = [np.asarray(event.value) for event in events]
         for k in range(self.shared):  # where it may be in the very buffers
             known[k] = known[k].copy()
+        exact = []
         with np.errstate(all="ignore"):
-            self.rows.run(0, len(events))
+            for k, (x, y) in enumerate(zip(self.values, known, strict=True)):
+                self.rows.run(k, k + 1)
+                exact.append(x.tobytes() == y.tobytes())
+                background.pause()
         self.rows.state[layout.ERRORS_MET] = 0
-        return [x.tobytes() == y.tobytes() for x, y in zip(self.values, known, strict=True)]
+        return exact
 
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
+        background.pause()
         operands = tuple(
             Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
             for source, x in zip(event.operands, self.live[k], strict=True)

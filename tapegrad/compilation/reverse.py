@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.compilation import background
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Passive, Source
 from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
@@ -111,6 +112,7 @@ class Reverse:
         for j in range(len(program.events) - 1, -1, -1):
             if Source(RESULT, j) not in self.found:
                 continue
+            background.pause()
             ct = self.found.pop(Source(RESULT, j))
             event = program.events[j]
             wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.traced_rules import is_followed, steps_of_rule
+from tapegrad.compilation import background
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -61,6 +62,7 @@ class GradientEvents:
         found = {Source(RESULT, result): Source(LIVE, number_of(one))}
         with np.errstate(all="ignore"):
             for j in range(result, -1, -1):
+                background.pause()
                 ct = found.pop(Source(RESULT, j), None)
                 sources = program.events[j].operands
                 wanted = [q for q, source in enumerate(sources) if moves(source, active)]

@@ -96,7 +96,7 @@ TAPE = (
     "serial", "attrs", "described", "freed", "held", "imports", "retained",
     "links", "hooks", "packed", "claims", "guards", "calls", "latest", "older", "columns",
 )  # fmt: skip
-MODE = ("plain", "noting", "timing", "note")
+MODE = ("plain", "noting", "timing", "note", "tracing")
 CELL = ("handle", "hooks", "since")
 STORAGE = ("base", "whole", "memory", "detached", "origin", "torn", "handles")
 MEMORY = ("root", "storages", "writes")

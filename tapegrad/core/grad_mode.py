@@ -48,8 +48,9 @@ class Mode:
         What notes the line of the user's code that made a record, or None.
     plain
         Whether all is recorded as in the mode True, so that compiled code may do it.
-    noting, timing
-        For compiled code: addresses of the words of `lines` and `profile`, or 0.
+    noting, timing, tracing
+        For compiled code: addresses of the words of `lines` and `profile`, and of those that say where
+        operations are listed, or 0.
     note
         For compiled code: what is called with each result and its operands where nothing is recorded and
         nothing but `forward` asks for more; else None.
@@ -59,7 +60,7 @@ class Mode:
 
     __slots__ = (
         "forward", "inference", "lines", "matcher", "note", "noting", "packing", "plain", "profile",
-        "recording", "timing",
+        "recording", "timing", "tracing",
     )  # fmt: skip
 
     def __init__(self, recording: bool) -> None:
@@ -72,7 +73,7 @@ class Mode:
         self.packing: Packing | None = None
         self.plain = False
         self.note: Callable[..., None] | None = None
-        self.noting = self.timing = 0
+        self.noting = self.timing = self.tracing = 0
 
     def __bool__(self) -> bool:
         return self.recording

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.compilation.explanation import Calls, Explanation
+from tapegrad.compilation.explanation import LEARNING, Calls, Explanation
 from tapegrad.diagnostics.page import display, escape, several, table
 
 HEAD = (
@@ -34,5 +34,7 @@ def _kind(kind: Calls) -> str:
     rows += [f"{several(n, 'call')} left a way: {escape(why)}" for why, n in kind.left.items()]
     if kind.not_learned:
         rows.append(f"not learned: {escape(kind.not_learned)}")
+    if kind.learning:
+        rows.append(LEARNING)
     title = f"<p>{several(kind.total, 'call')} with <code>{escape(kind.arguments)}</code></p>"
     return title + (table(HEAD, rows, (1, 2, 3)) if rows else "")

@@ -23,6 +23,7 @@ import tapegrad as tg
 from .rounds import difference, in_turns, ratios
 
 ROUNDS, TURN = 15, 2e-3
+FUNCTIONS = 15  # whose first calls are timed
 random = np.random.default_rng(0)
 A, B = random.normal(size=(10, 10)) / 3, random.normal(size=10)
 X, Y = random.normal(size=(10_000, 64)), (random.normal(size=10_000) > 0) * 1.0
@@ -159,7 +160,7 @@ def of_second_derivatives(what, f, start):
     argnums, alone = tuple(range(len(start))), len(start) == 1
     g = (lambda x: f(np, x)) if alone else (lambda *x: f(np, *x))
     calls = {
-        "compile": tg.compile(g, 0 if alone else argnums).hvp,
+        "compile": tg.compile(g, 0 if alone else argnums, wait=True).hvp,
         "eager": tg.func.hvp(g, 0 if alone else argnums),
     }
     v = [np.cos(x) for x in start]
@@ -199,7 +200,7 @@ def of_an_operation():
         return x
 
     def call(n):
-        compiled = tg.compile(lambda x: long(np.negative, x, n))
+        compiled = tg.compile(lambda x: long(np.negative, x, n), wait=True)
         for _ in range(3):
             compiled(0.5)
         return lambda: compiled(0.5)
@@ -211,7 +212,7 @@ def of_an_operation():
                 y = (y + x) * x - y
             return y
 
-        compiled = tg.compile(f)
+        compiled = tg.compile(f, wait=True)
         for _ in range(3):
             compiled(0.5)
         return (lambda: compiled(0.5)), lambda: f(0.5)
@@ -225,17 +226,33 @@ def of_an_operation():
 
 
 def of_first_calls():
-    """How long the first ten calls take, beside one of ordinary recording."""
-    x = np.linspace(0.1, 1, 10)
-    eager = tg.func.value_and_grad(lambda x: runge_kutta(np, x))
-    compiled = tg.compile(lambda x: runge_kutta(np, x))
-    usual = best(lambda: eager(x), 5)
-    took = []
-    for _ in range(10):
-        begin = perf_counter()
-        compiled.value_and_grad(x)
-        took.append((perf_counter() - begin) / usual)
-    print("first ten calls of Runge-Kutta, over one recorded:", *(f"{t:.2f}" for t in took))
+    """How long the first ten calls of a function take, beside those of another one that is recorded."""
+    x, kept, waited = np.linspace(0.1, 1, 10), [], []
+    took = {"recorded": [], "compile": []}
+    for _ in range(FUNCTIONS):
+        compiled = tg.compile(lambda x: runge_kutta(np, x))
+        kept.append(compiled)  # as what is gone is not compiled
+        calls = {
+            "recorded": tg.func.value_and_grad(lambda x: runge_kutta(np, x)),
+            "compile": compiled.value_and_grad,
+        }
+        for name in random.permutation(list(calls)):
+            times = [perf_counter()]
+            for _ in range(10):
+                calls[name](x)
+                times.append(perf_counter())
+            took[name].append(np.diff(times))
+        begin, more = perf_counter(), 0
+        while "computed by" not in str(compiled.explain()):
+            for _ in range(10):
+                compiled.value_and_grad(x)
+            more += 10
+        waited.append((more, perf_counter() - begin))
+    recorded, over = (np.median(rows, axis=0) for rows in took.values())
+    print("first ten calls of Runge-Kutta, over ten recorded:", *(f"{t:.2f}" for t in over / recorded))
+    more, seconds = np.median(waited, axis=0)
+    each = seconds / more / np.median(recorded)
+    print(f"then {more:.0f} calls until kernels are there, {seconds:.2f} s, each {each:.2f} of one recorded")
 
 
 def main():

@@ -27,7 +27,7 @@ def called(times=20):
         return np.sum(np.exp(y)) if k % 3 else np.sum(y) * 2.0
 
     f.__name__ = "<b>f&g</b>"
-    compiled = tg.compile(f)
+    compiled = tg.compile(f, wait=True)
     for k in range(times):
         with suppress(ValueError):
             compiled.value_and_grad(np.array([0.1, 0.2]), k)
@@ -51,7 +51,7 @@ def test_it_tells_ways_and_calls():
 
 
 def test_reasons_are_bounded():
-    compiled = tg.compile(lambda x, k: getattr(np, FUNCTIONS[k % 12])(x)[0])
+    compiled = tg.compile(lambda x, k: getattr(np, FUNCTIONS[k % 12])(x)[0], wait=True)
     for k in range(40):
         compiled.value_and_grad(np.array([0.1, 0.2]), k)
     (kind,) = compiled.explain().kinds
@@ -66,7 +66,7 @@ def test_what_gives_no_way_says_why():
         (lambda x: np.linalg.qr(np.outer(x, x) + np.eye(2))[1][0, 0], "qr has factors of its operand"),
         (lambda x: tg.tensor(1.0), "returned Tensor"),
     ):
-        compiled = tg.compile(f)
+        compiled = tg.compile(f, wait=True)
         for _ in range(3):
             compiled(np.array([0.1, 0.2]))
         (kind,) = compiled.explain().kinds
@@ -75,7 +75,7 @@ def test_what_gives_no_way_says_why():
 
 
 def test_second_derivatives_are_told():
-    compiled = tg.compile(lambda x: np.sum(np.sin(x)))
+    compiled = tg.compile(lambda x: np.sum(np.sin(x)), wait=True)
     for _ in range(4):
         compiled.hvp(np.ones(2), np.ones(2))
     assert "for second derivatives" in compiled.explain()

@@ -180,8 +180,8 @@ API = (
     BASIS_SLOT, WHOLE_SLOT, MEMORY_SLOT, DETACHED_SLOT, ORIGIN_SLOT, TORN_SLOT, HANDLES_SLOT,
     ROOT_SLOT, STORAGES_SLOT, WRITES_SLOT,
     SMALLEST, POOLED, HEAVIEST, SHEETS, UFUNCS, RECORD, ARRAY_UFUNC, GUARD,
-    MODE_TYPE, TAPE_TYPE, PLAIN_SLOT, NOTING_SLOT, TIMING_SLOT, NOTE_SLOT, SINGLE, LOOK, SCALARS,
-    TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
+    MODE_TYPE, TAPE_TYPE, PLAIN_SLOT, NOTING_SLOT, TIMING_SLOT, NOTE_SLOT, TRACING_SLOT, SINGLE, LOOK,
+    SCALARS, TUPLE_TYPE, LIST_TYPE, BYTES_TYPE, CONS_OPCODE, SHEETS_BY_OP, MAKE_SHEET,
     SLICE_TYPE, ELLIPSIS, GETITEM, GETITEM_SHEET, ELEMENT_SHEET, JOIN, INDEX_TEXT, PLACE_TEXT, AXIS_TEXT,
     FALSE, CELL_TYPE, OPEN_LEVELS, VERSION, CELLS_TEXT, GRAD_TEXT, LEAVE, NEW_LIKE, ZEROS, BYTE_DTYPE,
     TURNS, ADD_GRADS, IDLE_STATE, WORKSPACE, DESCRIBE, CLAIM, UNCLAIM, APPLY_RULE, OPS, WATCH,
@@ -196,8 +196,8 @@ API = (
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
     DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP, COMPUTE_DEFERRED, UNKNOWN,
     MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
-) = range(221)  # fmt: skip
-SHARED_WORDS = 222
+) = range(222)  # fmt: skip
+SHARED_WORDS = 223
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -250,6 +250,14 @@ LOOKING, BASE, OUTSIDE, DEPTH = 0, 1, 2, 32
 # serial, position; then the extents.
 EVENT, EVENT_END, EVENT_CLOCK, EVENT_CLOCK_KIND, EVENT_SHAPES = range(5)
 EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
+
+# Where operations are listed that a program is to be made of: the address of a list, how many bytes of
+# results it may hold yet, its length at most, and a list for the places of operands that are arrays. Of each
+# the op, the Tensor of its result by what tells it later (address, serial of the tape, position), the value,
+# and two operands: that of a Tensor with a history, else None twice and the operand or its value. Three times
+# None is no operand.
+TRACE_LIST, TRACE_BYTES, TRACE_LENGTH, TRACE_BROUGHT, TRACE_WORDS = range(5)
+TRACE_ENTRIES = 11  # of an operation
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at

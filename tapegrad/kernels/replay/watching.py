@@ -1,8 +1,8 @@
-"""Compiled: what anomaly mode and the profiler want to know of operations.
+"""Compiled: what anomaly mode, the profiler and programs want to know of operations.
 
-A mode that notes lines or takes times, and else records as the mode True does, is *plain*
+A mode that notes lines, takes times or lists operations, and else records as the mode True does, is *plain*
 (`grad_mode.Mode`): then compiled code computes and records, or lets a twin in Python do so in the mode
-True, and writes down what is asked.
+True, and writes down what is asked. What is listed is listed by Python where a twin does it.
 """
 
 from tapegrad.kernels.dialect import call, f64, i64, invoke, obj, shared, stack
@@ -21,7 +21,10 @@ def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: 
         return UNHANDLED
     lines = call(g.long_as, obj(mode).noting)
     times = call(g.long_as, obj(mode).timing)
+    listed = call(g.long_as, obj(mode).tracing)
     if lines != 0 and g.frame_offset == 0:
+        return UNHANDLED
+    if listed != 0 and twin != 0:
         return UNHANDLED
     begin = stack(2)
     if times != 0:
@@ -42,8 +45,67 @@ def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: 
                 if note(lines, sheet, a, b, out) == 0:
                     invoke(g.decref, out)
                     out = 0
+            if listed != 0 and out != 0:
+                if trace(listed, sheet, a, b, out) != 0:
+                    invoke(g.decref, out)
+                    out = 0
     invoke(g.decref, mode)
     return out
+
+
+def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
+    """List an op with its operands and its result, while there is room; not 0 with an error set."""
+    g, w, tape = i64(shared()), i64(words), obj(out).tape
+    entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
+    if tape == g.none_at_all or obj(tape).type != g.tape_type:
+        return 0
+    if length != 0:
+        latest = i64(obj(entries).items + 8 * (length - TRACE_ENTRIES))
+        if call(g.long_as, latest[1]) == out and call(g.long_as, latest[3]) == call(g.long_as, obj(out).at):
+            return 0  # by Python, which has recorded it
+    w[TRACE_BYTES] = w[TRACE_BYTES] - bytes_of(obj(out).v)
+    if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
+        w[TRACE_BYTES] = -1
+        return 0
+    failed = (
+        call(g.append, entries, i64(sheet).op) | told_by(entries, out) | call(g.append, entries, obj(out).v)
+    )
+    failed = failed | listed_operand(words, a)
+    if b != 0:
+        failed = failed | listed_operand(words, b)
+    else:
+        for _ in range(3):
+            failed = failed | call(g.append, entries, g.none_at_all)
+    return failed & 0xFFFFFFFF
+
+
+def listed_operand(words: int, x: int) -> int:
+    """List an operand."""
+    g, entries = i64(shared()), i64(words)[TRACE_LIST]
+    if obj(x).type == g.tensor_type:
+        if obj(x).tape != g.none_at_all:
+            return told_by(entries, x)
+        if obj(x).extra == g.none_at_all:
+            x = obj(x).v
+    failed = call(g.append, entries, g.none_at_all) | call(g.append, entries, g.none_at_all)
+    failed = failed | call(g.append, entries, x)
+    if obj(x).type != g.float_type and obj(x).type != g.int_type:
+        place = call(g.long_from, obj(entries).size - 1)
+        if place == 0:
+            return -1
+        failed = failed | call(g.append, i64(words)[TRACE_BROUGHT], place)
+        invoke(g.decref, place)
+    return failed
+
+
+def told_by(entries: int, x: int) -> int:
+    """List what tells a Tensor with a history."""
+    g, number = i64(shared()), call(i64(shared()).long_from, x)
+    if number == 0:
+        return -1
+    failed = call(g.append, entries, number)
+    invoke(g.decref, number)
+    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
 
 
 def plainly(twin: int, args: int, count: int, mode: int) -> int:

@@ -1,0 +1,162 @@
+"""How ways through a function are made of what its calls do: by a thread, while calls are recorded."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation import background
+from tapegrad.compilation.events import RESULT, RETURNED, History, Learner, Source, Trace, Unlearnable
+from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
+from tapegrad.compilation.program import Program
+from tapegrad.config import compiling_setting
+
+MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
+PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
+
+
+class Learning:
+    """What makes the paths of a matcher, of which calls are recorded until there is nothing left to do.
+
+    Attributes
+    ----------
+    tasks
+        What is to be done; where no call waits for it, by the thread of `background`.
+    attempts
+        How many calls were learned from.
+    reason
+        Why the latest of them has given no path.
+    gone
+        Whether the function is gone.
+    lock
+        Held by the call at work, or the thread at its tasks.
+    """
+
+    def __init__(self, matcher: Matcher, wait: bool) -> None:
+        self.matcher, self.wait = matcher, wait
+        self.at_once = wait or compiling_setting() != "background"
+        self.tasks: deque[Callable[[], None]] = deque()
+        self.attempts, self.reason, self.gone = 0, "", False
+        self.lock = threading.Lock()
+
+    def is_free(self) -> bool:
+        """Whether no call is at work, and the thread has nothing to do."""
+        return not self.tasks and not self.lock.locked()
+
+    def alone(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function while no other call is at work, nor the thread; if one is, do nothing."""
+        lock = self.lock
+        if lock.acquire(blocking=False):
+            try:
+                if not self.tasks:
+                    function(*args)
+            finally:
+                lock.release()
+
+    @property
+    def learns(self) -> bool:
+        """Whether a call that follows no path is learned from."""
+        return self.attempts < MOST_PATHS and not self.tasks
+
+    # ------------------------------------------------------------ what a call asks for that has the lock
+
+    def learn(self, learner: Learner, found: Any) -> None:
+        """Let a path be made of a call that has been recorded and has returned this."""
+        history, trace = learner.history_of(found), learner.trace()
+        if history is not None and not learner.reason:
+            self._ask(functools.partial(self._make, trace, history), trace.held)
+            return
+        self.reason = learner.reason or RETURNED.format(type(found).__name__)
+        self.attempts += 1
+        if learner.is_too_large:
+            self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
+
+    def renew(self, paths: Sequence[Path]) -> None:
+        """Let other arrays be given to paths that the matcher had."""
+        self._ask(functools.partial(self._renew, paths))
+        self.tasks.rotate()  # so that a call that is to be learned from is compared with them
+
+    def product_of(self, path: Path) -> Product | None:
+        """What computes the Hessian times a direction, if there is anything yet."""
+        if path.product is UNTRIED:
+            self._ask(path.make_product)
+        found: Any = path.product
+        return found if isinstance(found, Product) else None
+
+    def give_up(self, why: str) -> None:
+        """Learn nothing more, and know no paths."""
+        self.tasks.clear()
+        self.matcher.paths.clear()
+        self.attempts, self.reason = MOST_PATHS, self.reason or why
+
+    def end(self) -> None:
+        """The function is gone."""
+        self.gone = True
+        self.matcher.forget()
+
+    def _ask(self, task: Callable[[], None], held: int = 0) -> None:
+        if self.at_once:
+            self._do(task)
+            return
+        self.tasks.append(task)
+        if len(self.tasks) == 1 and not background.submit(self, held):
+            self.drop()
+
+    # ------------------------------------------------------------ what is done
+
+    def work(self) -> bool:
+        """Do what was asked for, unless a call is at work for long."""
+        lock = self.lock
+        if not lock.acquire(timeout=PATIENCE):
+            return False
+        try:
+            while self.tasks:
+                self._do(self.tasks[0])
+                self.tasks.popleft()
+        finally:
+            self.tasks.clear()
+            if self.gone:
+                self.matcher.forget()
+            lock.release()
+        return True
+
+    def drop(self) -> None:
+        """Ask for nothing any more; paths that were to be renewed may be learned again."""
+        self.tasks.clear()
+        self.attempts = min(self.attempts, len(self.matcher.paths))
+
+    def forget(self) -> None:
+        """As `drop`, in a child process."""
+        self.drop()
+        self.lock = threading.Lock()  # in a child nobody would release it
+
+    def _do(self, task: Callable[[], None]) -> None:
+        try:
+            with np.errstate(all="ignore"):
+                task()
+            if not self.at_once:
+                self.matcher.describe()
+        except Unlearnable as error:
+            self.reason = str(error)
+        except Exception as error:  # of an op that cannot be computed by itself
+            self.reason = f"{type(error).__name__}: {error}"
+
+    def _make(self, trace: Trace, history: History) -> None:
+        """Make a path, unless it is known."""
+        paths, self.attempts = self.matcher.paths, self.attempts + 1
+        events, result = trace.events(history)
+        if any(path.is_of(events, Source(RESULT, result)) for path in paths):
+            self.attempts -= 1
+            return
+        self.reason = ""
+        program = Program(events, trace.arguments, [path.program for path in paths])
+        self.matcher.add(Path(program, result, self.wait))
+
+    def _renew(self, before: Sequence[Path]) -> None:
+        for path in before:
+            self.matcher.add(path.renewed([other.program for other in self.matcher.paths]), False)

@@ -1,0 +1,373 @@
+"""Ways that a thread makes while calls are recorded: who calls meanwhile, forks, goes, or is interrupted."""
+
+import contextvars
+import gc
+import os
+import threading
+import time
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.compilation import background, learning
+from tapegrad.core.expected import expected
+from tapegrad.kernels import abi
+
+from .hostile import FUNCTIONS
+from .test_fused import run
+from .test_hostile import arguments, counting, outcome, same
+
+pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
+X = np.array([0.3, 0.7, -0.2, 0.5])
+
+
+def settle(compiled):
+    """Wait until there is nothing left to make."""
+    end = time.monotonic() + 60
+    while any(kind.learning for kind in compiled.explain().kinds):
+        assert time.monotonic() < end, compiled.explain()
+        time.sleep(1e-3)
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """What programs wait for before they are made; `reached` is set by the first."""
+    opened, real = threading.Event(), learning.Program
+    opened.reached = threading.Event()
+
+    def program(*args):
+        opened.reached.set()
+        while not opened.wait(1e-3):
+            background.pause()
+        return real(*args)
+
+    monkeypatch.setattr(learning, "Program", program)
+    yield opened
+    opened.set()
+
+
+def energy(x):
+    return np.sum(np.tanh(x) * x + 1.0)
+
+
+def agree(compiled, f, x):
+    (value, gradient), (wanted, expectation) = compiled.value_and_grad(x), tg.func.value_and_grad(f)(x)
+    assert value == wanted
+    np.testing.assert_allclose(gradient, expectation, rtol=1e-13)
+
+
+def test_calls_do_not_wait_for_a_way(gate):
+    runs = []
+    compiled = tg.compile(lambda x: runs.append(1) or energy(x))
+    for k in range(20):
+        agree(compiled, energy, X + k)
+    assert gate.reached.wait(10)
+    assert len(runs) == 20
+    (kind,) = compiled.explain().kinds
+    assert kind.learning and not kind.ways
+    assert "being learned" in compiled.explain()
+    gate.set()
+    settle(compiled)
+    for k in range(3):
+        agree(compiled, energy, X + k)
+    assert len(runs) == 23
+    assert compiled.explain().kinds[0].ways[0].calls == 3
+
+
+def test_threads_call_while_a_way_is_made(gate):
+    def f(x, k):
+        return energy(x) * (2.0 if k % 3 else 3.0) + (np.sum(np.sin(x)) if k % 2 else x[0])
+
+    compiled, recorded, wrong = tg.compile(f), tg.func.value_and_grad(f), []
+
+    def work(seed):
+        for k in range(300):
+            x = X * (1 + seed + 0.01 * k)
+            (value, gradient), (wanted, expectation) = compiled.value_and_grad(x, k), recorded(x, k)
+            if value != wanted or np.abs(gradient - expectation).max() > 1e-12 * np.abs(expectation).max():
+                wrong.append((seed, k))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    gate.reached.wait(10)
+    time.sleep(0.02)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    for _ in range(4):
+        settle(compiled)
+        work(5)
+    assert not wrong
+    assert len(compiled.explain().kinds[0].ways) == 2
+
+
+@pytest.mark.parametrize("name", list(FUNCTIONS)[::9])
+def test_it_does_what_the_function_does(name):
+    """As tests/compilation/test_hostile.py, with ways that are made between calls."""
+    (f, effects), (g, others) = FUNCTIONS[name](), FUNCTIONS[name]()
+    (f, runs), (g, counted) = counting(f), counting(g)
+    compiled, recorded = tg.compile(f), tg.func.value_and_grad(g)
+    for k in range(20):
+        found = outcome(lambda _: compiled.value_and_grad(arguments(k), k), f, effects, runs)
+        wanted = outcome(lambda _: recorded(arguments(k), k), g, others, counted)
+        assert same(found[0], wanted[0]), f"call {k}: {found[0]} for {wanted[0]}"
+        assert found[1:] == wanted[1:], f"call {k}"
+        settle(compiled)
+
+
+def test_products_with_the_hessian_are_made_beside_calls():
+    v = np.array([1.0, -1.0, 0.5, 2.0])
+    compiled, wanted = tg.compile(energy), tg.func.hvp(energy)(X, v)
+    for _ in range(6):
+        np.testing.assert_allclose(compiled.hvp(X, v), wanted, rtol=1e-13)
+        settle(compiled)
+    assert "for second derivatives" in compiled.explain()
+
+
+def test_ways_get_other_arrays_beside_calls():
+    kept = []
+
+    def f(x, keep):
+        y = x * 2.5
+        if keep:
+            kept.append(y.detach().numpy())
+        return np.sum(y * y)
+
+    compiled, recorded = tg.compile(f), tg.func.value_and_grad(f)
+    for k in range(12):
+        value, gradient = compiled.value_and_grad(X + k, k % 4 == 3)
+        assert (value, gradient.tobytes()) == (lambda v, g: (v, g.tobytes()))(*recorded(X + k, False))
+        settle(compiled)
+    for j, x in enumerate(kept):
+        np.testing.assert_array_equal(x, (X + 4 * j + 3) * 2.5)
+    assert compiled.explain().kinds[0].ways[0].calls >= 6
+
+
+def test_what_a_call_has_brought_is_let_go_of(gate):
+    array, seen = np.arange(4.0), []
+
+    def f(x):
+        y = x * array
+        seen.append(weakref.ref(y))
+        return np.sum(y)
+
+    compiled = tg.compile(f)
+    for _ in range(3):
+        compiled.grad(X)
+    assert gate.reached.wait(10)
+    array, gone = np.arange(4.0) + 1.0, weakref.ref(array)
+    gc.collect()
+    assert gone() is None
+    assert [y() for y in seen] == [None] * 3
+    gate.set()
+    settle(compiled)
+    np.testing.assert_array_equal(compiled.grad(X), array)
+
+
+def test_a_function_may_go_before_its_way_is_made(gate):
+    before = len(expected)
+    compiled = tg.compile(energy)
+    for _ in range(3):
+        compiled.grad(X)
+    assert gate.reached.wait(10)
+    (kind,) = compiled._kinds.values()
+    known, kind = weakref.ref(kind.learning), None
+    del compiled
+    end = time.monotonic() + 10
+    while (known() is not None or background.waiting() or len(expected) > before) and time.monotonic() < end:
+        gc.collect()
+        time.sleep(1e-3)
+    assert known() is None
+    assert background.waiting() == 0
+    assert len(expected) == before
+
+
+def test_errors_are_told_by_explain(monkeypatch):
+    def program(*args):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(learning, "Program", program)
+    compiled = tg.compile(energy)
+    for k in range(4):
+        agree(compiled, energy, X + k)
+        settle(compiled)
+    assert "not learned: RuntimeError: no such thing" in compiled.explain()
+    monkeypatch.undo()
+    for k in range(4):
+        agree(compiled, energy, X + k)
+        settle(compiled)
+    assert "way 1" in compiled.explain()
+    assert "no such thing" not in compiled.explain()
+
+
+def test_warnings_and_handling_of_errors_are_the_callers():
+    told = []
+    compiled = tg.compile(lambda x: np.sum(np.log(x) * 0.0 + x))
+    with np.errstate(all="call"), np.errstate(all="call"):
+        before = np.seterrcall(lambda *what: told.append(threading.get_ident()))
+        try:
+            for _ in range(4):
+                compiled.grad(-X)
+                settle(compiled)
+        finally:
+            np.seterrcall(before)
+    assert set(told) == {threading.get_ident()}
+
+
+def test_an_interrupt_leaves_nothing_behind(monkeypatch):
+    real = learning.Program
+
+    def program(*args):
+        real(*args)
+        raise KeyboardInterrupt
+
+    compiled = tg.compile(energy, wait=True)
+    monkeypatch.setattr(learning, "Program", program)
+    compiled.grad(X)
+    with pytest.raises(KeyboardInterrupt):
+        compiled.grad(X)
+    monkeypatch.undo()
+    for k in range(6):
+        agree(compiled, energy, X + k)
+    assert "way 1: 5 calls" in compiled.explain()
+
+
+def test_a_context_may_outlive_the_call_that_is_learned_from():
+    """What runs in it is in the mode of that call, which is no longer learned from."""
+    contexts = []
+
+    def f(x):
+        contexts.append(contextvars.copy_context())
+        return np.sum(np.tanh(x) * 2.0)
+
+    for way in (0, 1):  # learned from at once, and after it has left a way
+        compiled = tg.compile(lambda x, k: f(x) if k < 4 else f(x) + np.sum(x[way:]), wait=True)
+        for k in range(6):
+            compiled.grad(X, k)
+    del compiled
+    gc.collect()
+    t = tg.tensor(X, requires_grad=True)
+    for context in contexts:
+        y = context.run(lambda: np.sum(np.sin(t) * t + np.ones(4)))
+        np.testing.assert_array_equal(tg.grad(y, t)[0], np.cos(X) * X + np.sin(X))
+
+
+@pytest.mark.parametrize("write", ["y += 1.0", "y[1:] = x[1:]", "y[0] *= 2.0", "y.zero_()"])
+def test_what_was_written_to_gives_no_way(write):
+    space = {"np": np}
+    exec(f"def f(x):\n    y = x * 2.0\n    {write}\n    return np.sum(y * x)", space)
+    compiled = tg.compile(space["f"], wait=True)
+    for k in range(4):
+        agree(compiled, space["f"], X + k)
+    assert "or was written to" in compiled.explain()
+    assert "way" not in compiled.explain()
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_JOBS", 0), ("MOST_HELD", 1)])
+def test_what_waits_is_bounded(gate, monkeypatch, limit, most):
+    first, second = tg.compile(energy), tg.compile(energy)
+    for _ in range(2):
+        first.grad(X)
+    assert gate.reached.wait(10)
+    monkeypatch.setattr(background, limit, most)
+    for _ in range(2):
+        second.grad(X)
+    assert background.waiting() == 1
+    monkeypatch.undo()
+    gate.set()
+    settle(first)
+    second.grad(X)
+    settle(second)
+    assert "way 1" in second.explain()
+
+
+def test_the_thread_pauses(monkeypatch):
+    rests = []
+    monkeypatch.setattr(background.time, "sleep", lambda seconds: rests.append(threading.get_ident()))
+    monkeypatch.setattr(background, "PIECE", 0.0)
+    background.pause()
+    assert not rests  # as this is not the thread
+    compiled = tg.compile(energy)
+    for _ in range(2):
+        compiled.grad(X)
+    monkeypatch.setattr(background.time, "sleep", time.sleep)
+    end = time.monotonic() + 60
+    while background.waiting() and time.monotonic() < end:
+        pass
+    assert threading.get_ident() not in rests
+
+
+def changing(x, k):
+    for _ in range(k % 23):
+        x = np.sin(x) * 1.5
+    return np.sum(x * x) if k % 2 else x[0]
+
+
+@pytest.mark.full
+def test_nothing_grows_with_calls_that_change_their_way():
+    compiled = tg.compile(changing)
+
+    def calls(n):
+        for k in range(n):
+            compiled.value_and_grad(X, k)
+            if k % 100 == 0:
+                settle(compiled)
+        gc.collect()
+
+    tracemalloc.start()
+    try:
+        calls(3000)
+        before, known = tracemalloc.get_traced_memory()[0], len(expected)
+        calls(10_000)
+        assert tracemalloc.get_traced_memory()[0] < before + 100_000
+        assert len(expected) <= known
+    finally:
+        tracemalloc.stop()
+
+
+FORK = """
+import os, threading, time
+import numpy as np, tapegrad as tg
+from tapegrad.compilation import background, learning
+real, reached = learning.Program, threading.Event()
+def program(*args):
+    reached.set()
+    if threading.current_thread().name == "tapegrad-compile" and os.getpid() == parent:
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end: background.pause()
+    return real(*args)
+learning.Program, parent = program, os.getpid()
+f, x = tg.compile(lambda x: np.sum(np.tanh(x) * x)), np.linspace(-1.0, 1.0, 50)
+g = tg.compile(lambda x: np.sum(np.tanh(x) * x + 1.0))
+value = f.value_and_grad(x)[0]
+for _ in range(3): f.value_and_grad(x); g.value_and_grad(x)
+reached.wait()
+child = os.fork()
+end = time.monotonic() + 100
+for h in (f, g):
+    while "way 1" not in h.explain() and time.monotonic() < end:
+        h.value_and_grad(x)
+        time.sleep(1e-3)
+    assert "way 1" in h.explain(), h.explain()
+assert f.value_and_grad(x)[0] == value
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_forks_while_a_way_is_made():
+    found = run(FORK)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.full
+def test_processes_end_while_a_way_is_made():
+    code = FORK.split("child =")[0]
+    found = run(code)
+    assert found.returncode == 0 and not found.stderr, found.stderr
