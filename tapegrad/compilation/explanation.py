@@ -38,7 +38,7 @@ class Way(NamedTuple):
     def __str__(self) -> str:
         parts = [
             f"{several(self.calls, 'call')}, {several(self.operations, 'operation')}",
-            f"{self.compared} compared in compiled code",
+            f"{self.compared:,} compared in compiled code",
         ]
         if self.by_python:
             parts.append(f"run by Python: {', '.join(self.by_python)}")
