@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.autograd import Function, grad
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Event, Source
 from tapegrad.compilation.program import Program, forward_of
-from tapegrad.core.base import requires_grad, value_of, wrap
+from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, record
 from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
 from tapegrad.ops import REGISTRY
@@ -123,5 +123,5 @@ def record_run(
     """
     if not any(requires_grad(x) for x in given):
         return tensor(value), [tensor(part) for part in parts or ()]
-    run = Run(program, result, parts)
+    run, given = Run(program, result, parts), [x if isinstance(x, Handle) else tensor(x) for x in given]
     return _Ran.apply(run, value, *given), list(_RanGradient.apply(run, *given)) if pull else None

@@ -23,6 +23,7 @@ from tapegrad.compilation.rows import BUFFERED
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError, MutationError
+from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
 from tapegrad.scipy import optimize
@@ -678,6 +679,34 @@ def test_derivatives_of_tensors_have_histories():
             results.append(found)
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
+
+
+MIXED = {
+    "an array": lambda t: (t, np.array([2.0, 3.0]) * t.item(0)),
+    "a number": lambda t: (t, t.item(1)),
+    "Tensors and arrays": lambda t: ({"a": t, "b": np.array([1.0, 2.0])}, [t.item(0), t * 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_tensors_beside_what_is_none(name):
+    def f(x, y):
+        return np.sum(np.sin(x["a"]) * x["b"] * y[1]) * y[0] if type(x) is dict else np.sum(np.sin(x) * y)
+
+    compiled, recorded = tg.compile(f, (0, 1)), tg.func.value_and_grad(f, (0, 1))
+    for k in range(6):
+        results = []
+        for call, value_and_grad in ((compiled, compiled.value_and_grad), (f, recorded)):
+            t = tg.tensor([0.5, 1.0 + k], requires_grad=True)
+            (first,) = tg.grad(call(*MIXED[name](t)), t, create_graph=True)
+            (second,) = tg.grad(np.sum(first * first), t)
+            value, gradients = value_and_grad(*MIXED[name](t))
+            parts = flatten(gradients)[0]
+            (mixed,) = tg.grad(value + sum(np.sum(g * g) for g in parts), t)
+            results.append([first, second, value, *parts, mixed])
+        for found, wanted in zip(*results, strict=True):
+            assert type(found) is type(wanted)
+            np.testing.assert_allclose(found.detach(), wanted.detach(), rtol=1e-12)
 
 
 PAIRS = [lambda t: (t, t), lambda t: (t, t * 2.0), lambda t: (t * 2.0, t), lambda t: (t[0:2], t)]
