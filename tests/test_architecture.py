@@ -151,6 +151,45 @@ def test_the_engine_names_no_op_and_no_tensor():
                 assert node.slice.value not in names, f"{path.name}:{node.lineno} names {node.slice.value}"
 
 
+# What the compiled sweep calls the words that describe a record, and those of its operands.
+RECORD_WORDS = {"window", "along", "matrix", "described", "descriptors", "own", "others"}
+
+
+def bare_fields(text):
+    """Lines in which an entry of a log, or a word that describes a record, is named by a number."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Subscript):
+            continue
+        names = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+        names |= {n.attr for n in ast.walk(node.value) if isinstance(n, ast.Attribute)}
+        numbers = [n.value for n in ast.walk(node.slice) if isinstance(n, ast.Constant)]
+        named = any(isinstance(n, ast.Name) and n.id.isupper() for n in ast.walk(node.slice))
+        if ("items" in names and 4 in numbers) or (names & RECORD_WORDS and numbers and not named):
+            found.append(node.lineno)
+    return found
+
+
+def test_words_of_records_have_names():
+    """Those of `layout`, in the compiled sweep and in what describes records to it."""
+    wrong, seen = [], 0
+    for path in sorted((HERE / "kernels" / "replay").glob("*.py")):
+        text = path.read_text("utf-8")
+        seen += text.count("window[WINDOW_") + text.count("[ENTRIES *")
+        wrong += [f"{path.name}:{line}" for line in bare_fields(text)]
+    assert seen > 30
+    assert not wrong, wrong
+
+
+def test_bare_fields_are_found():
+    found = "i64(obj(log).items)[at - 4]", "items[4 * k + 3]", "window[2]", "own[4 + batch + axis]"
+    for text in (*found, "i64(i64(s.descriptors)[k])[1]", "i64(described)[1]"):
+        assert bare_fields(text) == [1]
+    kept = "items[ENTRIES * k + VALUE_ENTRY]", "window[WINDOW_EXTENTS + 2 * ndim + axis]"
+    for text in (*kept, "i64(described)[slot]"):
+        assert not bare_fields(text)
+
+
 def run(code, **more):
     environment = os.environ | {"PYTHONPATH": str(HERE.parent)} | more
     done = subprocess.run(

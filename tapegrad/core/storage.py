@@ -161,7 +161,7 @@ def place(value: np.ndarray, whole: np.ndarray, strides: tuple[int, ...]) -> tup
 def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
     """Where a view's elements lie in the whole, counted in C order; None where they are no window there."""
     if not whole.flags.c_contiguous:
-        return None
+        return _window_along(value, whole)
     size = whole.itemsize
     if value is whole:
         return 0, value.shape, tuple([s // size for s in value.strides])
@@ -178,6 +178,45 @@ def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
         if low < 0 or high >= whole.size:
             raise KernelError(f"a view of shape {shape} lies outside its memory, shape {whole.shape}")
     return offset, shape, tuple(strides)
+
+
+def _window_along(value: np.ndarray, whole: np.ndarray) -> Window | None:
+    """As `window`, of a whole each of whose strides is more than the smaller ones reach together.
+
+    Then an element's address tells its place along each axis, a stride of the view the step along each, if
+    what it leads to stays within the whole.
+    """
+    size, step, reach = whole.itemsize, 1, 0
+    axes = []  # stride, step in C order, extent
+    for s, n in zip(reversed(whole.strides), reversed(whole.shape), strict=True):
+        if n > 1:
+            axes.append((s // size, step, n))
+        step *= n
+    axes.sort()
+    for s, _, n in axes:
+        if s <= reach:
+            return None
+        reach += s * (n - 1)
+    axes.reverse()
+    if value.size == 0:
+        return None
+    rest, first, ends = (abi.location(value) - abi.location(whole)) // size, 0, []
+    for s, step, n in axes:
+        at, rest = divmod(rest, s)
+        first += at * step
+        ends.append([at, at - n])
+    along = []
+    for stride, count in zip(value.strides, value.shape, strict=True):
+        total, rest = 0, stride // size * (count > 1)
+        for (s, step, _), end in zip(axes, ends, strict=True):
+            taken = rest // s if rest > 0 else -(-rest // s)
+            rest -= taken * s
+            total += taken * step
+            end[taken > 0] += taken * (count - 1)
+        if rest:
+            return None
+        along.append(total)
+    return None if any(low < 0 or high >= 0 for low, high in ends) else (first, value.shape, tuple(along))
 
 
 def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:

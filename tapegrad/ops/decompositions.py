@@ -139,14 +139,14 @@ def matmuls(a, b, c):
 
 def factors_of(op, a, factors):
     """The factors of `a`: the arrays where it is one, else recorded as results from it."""
-    arrays = factors.arrays
     if not hasattr(a, "_apply"):
-        return arrays
+        return factors.arrays_of(a)
+    arrays = factors.arrays_of(a._v)
     return [a._apply(op, (a,), {"factors": factors.twin(), "part": k}) for k in range(len(arrays))]
 
 
 def part_of(a, factors, part):
-    return factors.arrays[part]
+    return factors.arrays_of(a)[part]
 
 
 @primitive(np.linalg.cholesky, forward=lambda a, upper: np.linalg.cholesky(a, upper=upper), arity=1,

@@ -218,6 +218,10 @@ class Kept:
         arrays, packing = self._saved
         return arrays if packing is None else tuple(map(packing.unpacked, arrays))
 
+    def arrays_of(self, a: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the arrays, which a matrix tells if they are not there yet."""
+        return self.arrays
+
     def name(self) -> Hashable:
         """Return what is equal for those of the same arrays, as long as these live."""
         arrays, packing = self._saved
@@ -236,6 +240,19 @@ class Kept:
     def release(self) -> None:
         """Let go of the arrays."""
         self._saved = [(), None]
+
+
+class Singular(Kept):
+    """Singular vectors and values of one matrix, kept with the first rule that needs them."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def arrays_of(self, a: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return them, computed if they are not there yet."""
+        if not self._saved[0]:
+            self._saved[:] = tuple(np.linalg.svd(a, full_matrices=False)), None
+        return self.arrays
 
 
 class LU(Kept):

@@ -124,12 +124,18 @@ class pinv:
         return left - matmuls(left, a, out) + right - matmuls(out, a, right) - matmuls(out, moved, out)
 
 
-def _known_pinv(a, factors, cut, rank):
-    """The pseudoinverse: of an array by its singular vectors, of a Tensor recorded from it."""
+def _known_pinv(a, dtype, factors, cut, rank):
+    """The pseudoinverse: recorded from a Tensor; of an array of full rank by QR, else by singular vectors."""
     if type(a) is not np.ndarray:
         return np.linalg.pinv(a, rcond=cut)
-    u, s, vh = factors.arrays
-    return matmul(adjoint(vh[:rank]) / s[:rank], adjoint(u[:, :rank]))
+    a = a.astype(dtype, copy=False)
+    tall = a if a.shape[0] >= a.shape[1] else adjoint(a)
+    if rank < tall.shape[1] or cut < np.finfo(float).eps:  # in which NumPy factorises
+        u, s, vh = factors.arrays_of(a)
+        return matmul(adjoint(vh[:rank]) / s[:rank], adjoint(u[:, :rank]))
+    q, r = np.linalg.qr(tall)
+    p = matmul(np.linalg.inv(r), adjoint(q))
+    return p if tall is a else adjoint(p)
 
 
 def _moving_spaces(a, cut):
@@ -147,7 +153,7 @@ class lstsq:
     """Least squares solution of least length, differentiated at constant rank as the pseudoinverse p is.
 
     The `solution` and its `rank` come with the record. `factors` are those of the singular value
-    decomposition of the matrix a (`lapack.Kept`), whose values up to `cut` times the largest count as 0.
+    decomposition of the matrix a (`lapack.Singular`), whose values up to `cut` times the largest count as 0.
     With residuals r the solution moves by p (db - da x) + p p^H da^H r + (1 - p a) da^H p^H x.
     """
 
@@ -155,7 +161,7 @@ class lstsq:
 
     def vjp(ct, out, inputs, wanted, solution, factors, cut, rank):
         a, b = inputs
-        p, shape = _known_pinv(a, factors, cut, rank), b.shape
+        p, shape = _known_pinv(a, solution.dtype, factors, cut, rank), b.shape
         if b.ndim == 1:
             ct, out, b = (np.reshape(v, (-1, 1)) for v in (ct, out, b))
         w = matmul(adjoint(p), ct)
@@ -173,7 +179,7 @@ class lstsq:
 
     def jvp(tangents, out, inputs, solution, factors, cut, rank):
         (a, b), (da, db) = inputs, tangents
-        p = _known_pinv(a, factors, cut, rank)
+        p = _known_pinv(a, solution.dtype, factors, cut, rank)
         if da is None:
             return p @ db
         left_out = _moving_spaces(a, cut)

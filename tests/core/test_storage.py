@@ -7,9 +7,12 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
+from tapegrad.core import storage
 from tapegrad.diagnostics import functions as diagnostics
 from tapegrad.errors import GradientError
+from tapegrad.ops import writes
 from tapegrad.tape import tape as tapes
+from tapegrad.tape.record import slot
 
 
 def leaf(data=(1.0, 2.0, 3.0)):
@@ -416,3 +419,43 @@ def test_a_view_whose_base_was_written_to_goes_on_from_what_was_written(use):
     y = USES[use](v)
     np.testing.assert_allclose(y.detach().numpy(), [36.0, 16.0, 4.0])
     np.testing.assert_allclose(grad(y, x), [[8.0, 16.0, 24.0]])
+
+
+def test_a_view_is_a_window_of_a_whole_in_any_order(random):
+    """Where its steps stay within the axes of the whole; else it is told by places."""
+    told = 0
+    for _ in range(2000):
+        shape = tuple(random.integers(1, 5, random.integers(1, 4)))
+        whole = random.normal(size=shape).transpose(random.permutation(len(shape)))
+        if random.random() < 0.3:
+            whole = whole[tuple(slice(None, None, int(s)) for s in random.choice([1, 2, -1], whole.ndim))]
+        view = whole[tuple(slice(None, None, int(s)) for s in random.choice([1, 2, -1], whole.ndim))]
+        view = view.transpose(random.permutation(view.ndim))
+        if view.ndim > 1 and random.random() < 0.5:
+            view = view.diagonal() if random.random() < 0.5 else view[random.integers(len(view))]
+        if random.random() < 0.2 and whole.flags.forc:
+            view = whole.ravel(order="K")[:: random.integers(1, 4)]  # perhaps across axes
+        found = storage.window(view, whole)
+        if found is not None:
+            told += 1
+            seen = writes._read(whole, found)
+            np.testing.assert_array_equal(seen, view)
+            seen = writes._read(np.arange(whole.size).reshape(whole.shape), found)
+            assert not whole.flags.forc or np.array_equal(seen, storage.places(view, whole))
+        else:
+            assert view.size == 0 or not whole.flags.c_contiguous
+    assert told > 1000
+
+
+def test_a_write_to_a_whole_in_fortran_order_is_told_by_windows():
+    """So a sweep takes no places, eight bytes an element."""
+    x = leaf(np.arange(12.0).reshape(3, 4))
+    y = x.T * 2.0
+    assert y._v.flags.f_contiguous
+    view = y[1]
+    y *= 3.0
+    assert grad(view, x) == [[[0.0, 6.0, 0.0, 0.0]] * 3]
+    assert "window" in view._tape.attrs[slot(view._at)]
+    y[1:, ::2] = 5.0
+    assert "window" in y._tape.attrs[slot(y._at)]
+    assert grad(y, x) == [[[6.0, 0.0, 0.0, 0.0], [6.0] * 4, [6.0, 0.0, 0.0, 0.0]]]

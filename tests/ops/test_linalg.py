@@ -587,6 +587,7 @@ def test_solutions_of_least_squares_are_numpys(shapes, dtype, random):
                 assert found[0].requires_grad and found[0].detach().numpy().dtype == wanted[0].dtype
                 np.testing.assert_array_equal(found[0].detach().numpy(), wanted[0])
                 assert found[2] == wanted[2] and found[3].detach().numpy().dtype == wanted[3].dtype
+                np.testing.assert_array_equal(found[3].detach().numpy(), wanted[3])
 
 
 def tangent(function, primals, tangents):
@@ -640,6 +641,20 @@ def test_least_squares_are_a_product_with_the_pseudoinverse(name, columns, kind,
     for of, primals, tangents in ways:
         found, wanted = (tangent(of(f), primals, tangents) for f in (own, by_pinv))
         np.testing.assert_allclose(found, wanted, **tolerance)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+def test_singular_vectors_are_computed_where_a_derivative_reads_them(shape, random, monkeypatch):
+    """Of the solution at full rank none does: QR is enough."""
+    a, b, svd, calls = leaf(random.normal(size=shape)), leaf(random.normal(size=shape[0])), L.svd, []
+    monkeypatch.setattr(L, "svd", lambda *args, **kwargs: calls.append(1) or svd(*args, **kwargs))
+    x, _, _, s = L.lstsq(a, b)
+    tg.grad(np.sum(x * x), (a, b), retain_graph=True)
+    assert not calls
+    (g,) = tg.grad(np.sum(s), a)
+    assert calls == [1]
+    u, _, vh = svd(a.detach().numpy(), False)
+    np.testing.assert_allclose(g.numpy(), u @ vh, rtol=1e-12, atol=1e-13)
 
 
 def test_lstsq_of_dependent_columns():

@@ -178,7 +178,7 @@ def unchanged(tape: int, x: int, way: int, number: int, size: int) -> int:
     if i64(way).importer != call(g.long_as, obj(tape).serial):
         return 0
     place, same = call(g.long_as, at), 0
-    logged = i64(obj(log).items)[place - 1]
+    logged = i64(obj(log).items)[place - ENTRIES + VALUE_ENTRY]
     if same_kind(logged, x) == 0 or same_words(logged, x, STRIDES_AT) == 0:
         return 0
     if size <= g.copied:

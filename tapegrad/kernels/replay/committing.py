@@ -279,4 +279,4 @@ def is_const(tape: int, at: int) -> int:
     """Whether the record at a position is a constant."""
     g = i64(shared())
     items = i64(obj(obj(tape).log).items)
-    return items[call(g.long_as, at) - 4] == g.zero
+    return items[call(g.long_as, at) - ENTRIES + OPCODE_ENTRY] == g.zero

@@ -66,6 +66,20 @@ WATCHED_LEAF = 1  # there until it is known when
 # Whether values that nothing reads are not computed in a sweep that is recorded (see `deferring`).
 DEFERS = 83
 
+# A record in the log of an open tape: so many entries of a list.
+OPCODE_ENTRY, FIRST_ENTRY, SECOND_ENTRY, VALUE_ENTRY, ENTRIES = range(5)
+
+# What describes a record. For `view` and `assign`: where the window of each operand begins among these words,
+# then the windows, of which each has how many axes, whether all of the operand's cotangent is covered, where
+# it begins in that and in the record's, extents, and steps there and here. For `scatter` and `put`: how many
+# places, and which. For a recurrence: its kind, and how many elements lie before, along and after its axes.
+# A factor of a product is described as the sweep comes to it: rows, columns, their strides, then strides over
+# the batch, of values and of cotangents.
+WINDOW_AXES, WINDOW_COVERS, WINDOW_THERE, WINDOW_HERE, WINDOW_EXTENTS = range(5)
+PLACE_COUNT, PLACES = 0, 1
+ALONG_KIND, ALONG_BEFORE, ALONG_LENGTH, ALONG_AFTER, ALONG_WORDS = range(5)
+MATRIX_ROWS, MATRIX_COLUMNS, MATRIX_ROW_STRIDE, MATRIX_COLUMN_STRIDE, MATRIX_BATCH = range(5)
+
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
 (
@@ -102,8 +116,8 @@ DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands
 AHEAD = 8192  # bytes by which a checksum asks for memory before it reads it
 SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresses, are spread
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
-WINDOW_WORDS = 5 + 3 * MAXDIM  # that describe a view of an operand
-MATRIX_WORDS = 4 + 2 * MAXDIM  # that describe a factor of a product
+WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand
+MATRIX_WORDS = MATRIX_BATCH + 2 * MAXDIM  # that describe a factor of a product
 GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then

@@ -33,10 +33,10 @@ def read_record(state: int, k: int) -> int:
     """Fill the columns of record k; 0 if it is malformed. SHAPE_WORDS exceeds CAPACITY without room."""
     s = i64(state)
     items, meta = i64(s.items), i64(s.meta)
-    op = i32(items[4 * k] + DIGIT_AT)[0]
-    first = i32(items[4 * k + 1] + DIGIT_AT)[0]
-    second = i32(items[4 * k + 2] + DIGIT_AT)[0]
-    value = items[4 * k + 3]
+    op = i32(items[ENTRIES * k + OPCODE_ENTRY] + DIGIT_AT)[0]
+    first = i32(items[ENTRIES * k + FIRST_ENTRY] + DIGIT_AT)[0]
+    second = i32(items[ENTRIES * k + SECOND_ENTRY] + DIGIT_AT)[0]
+    value = items[ENTRIES * k + VALUE_ENTRY]
     if op < 0 or op >= s.opcodes:
         return 0
     form = i64(s.operations)[ROW * op + FORM]

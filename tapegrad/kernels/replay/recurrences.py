@@ -105,8 +105,9 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
     Kind 0: a recurrence; 1: a running product; 2: a product.
     """
     s = i64(state)
-    metas, d = i64(s.meta), i64(i64(s.descriptors)[k])
-    kind, outer, length, inside = d[0], d[1], d[2], d[3]
+    metas, along = i64(s.meta), i64(i64(s.descriptors)[k])
+    kind, outer = along[ALONG_KIND], along[ALONG_BEFORE]
+    length, inside = along[ALONG_LENGTH], along[ALONG_AFTER]
     factor, m = operand(s.word, k, kind == 0), metas[k]
     if (metas[j] ^ m) & 0xFF or (metas[factor] ^ m) & 0xFF:
         return PYTHON

@@ -570,7 +570,7 @@ def is_passive_value(tape: int, log: int, x: int) -> int:
         return has(obj(x).extra, g.requires_grad_text, g.false)
     if obj(x).tape != tape or obj(tape).log != log:
         return 0
-    return i64(obj(log).items)[call(g.long_as, obj(x).at) - 4] == g.zero
+    return i64(obj(log).items)[call(g.long_as, obj(x).at) - ENTRIES + OPCODE_ENTRY] == g.zero
 
 
 def record_parts(state: int, tape: int, log: int, k: int, ct: int) -> int:

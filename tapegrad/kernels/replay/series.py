@@ -16,7 +16,7 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
     s = i64(state)
     size, records = 8 * s.elements * (s.highest + 1), s.looked_for - s.moved + 1
     s.suspect = 0
-    if i64(s.log_at + SIZE_AT)[0] <= 4 * s.looked_for:
+    if i64(s.log_at + SIZE_AT)[0] <= ENTRIES * s.looked_for:
         return REFUSED  # the tape was sealed meanwhile
     s.series_at = s.space + size
     s.nodes_at = s.series_at + 16 * records + size * records
@@ -26,7 +26,7 @@ def expand(what: int, state: int, extra: int, more: int) -> int:
     first = s.series_at + 16 * records
     places[0], places[1] = first, s.elements
     zero(first, size)
-    if read_value(state, i64(items)[4 * s.moved + 3], first, s.elements) == 0:
+    if read_value(state, i64(items)[ENTRIES * s.moved + VALUE_ENTRY], first, s.elements) == 0:
         return REFUSED
     copy(first + 8 * s.elements, s.direction, 8 * s.elements)
     for k in range(1, records):
@@ -69,7 +69,7 @@ def read_value(state: int, value: int, target: int, n: int) -> int:
         return 1
     if kind != s.array_kind or s.is_number or n != s.elements:
         return 0
-    dtype, like = i64(value + DESCR_AT)[0], i64(i64(s.log_at + ITEMS_AT)[0])[4 * s.moved + 3]
+    dtype, like = i64(value + DESCR_AT)[0], i64(i64(s.log_at + ITEMS_AT)[0])[ENTRIES * s.moved + VALUE_ENTRY]
     ndim, moves = i32(like + NDIM_AT)[0], 0
     if (dtype != s.dtype_kind and dtype != s.truths_kind) or i32(value + NDIM_AT)[0] != ndim:
         return 0

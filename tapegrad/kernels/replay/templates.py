@@ -159,21 +159,21 @@ def view(state: int, k: int, j: int, slot: int) -> int:
     s = i64(state)
     metas, walk = i64(s.meta), i64(s.walk)
     described = i64(s.descriptors)[k]
-    d = i64(described + 8 * i64(described)[slot])
-    ndim = d[0]
-    out = target(state, j, d[1] == 0)
+    window = i64(described + 8 * i64(described)[slot])
+    ndim = window[WINDOW_AXES]
+    out = target(state, j, window[WINDOW_COVERS] == 0)
     if out == 0:
         return MEMORY
     size, step = (metas[j] >> 9) & 0x7F, (metas[k] >> 9) & 0x7F
     f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     walk[HEAD + NDIM] = ndim
     walk[HEAD + CODE], walk[HEAD + CODE + 1] = metas[j] & 0xFF, metas[k] & 0xFF
-    walk[HEAD + POINTER] = out + d[2] * size
-    walk[HEAD + POINTER + 1] = i64(s.cotangents)[k] + d[3] * step
+    walk[HEAD + POINTER] = out + window[WINDOW_THERE] * size
+    walk[HEAD + POINTER + 1] = i64(s.cotangents)[k] + window[WINDOW_HERE] * step
     for axis in range(ndim):
-        walk[axis] = d[4 + axis]
-        walk[STRIDE + axis] = d[4 + ndim + axis] * size
-        walk[STRIDE + MAXDIM + axis] = d[4 + 2 * ndim + axis] * step
+        walk[axis] = window[WINDOW_EXTENTS + axis]
+        walk[STRIDE + axis] = window[WINDOW_EXTENTS + ndim + axis] * size
+        walk[STRIDE + MAXDIM + axis] = window[WINDOW_EXTENTS + 2 * ndim + axis] * step
     prepare(state, 2, metas[k] & 0xFF, 0)
     if stream(state, s.store) != 1:
         return FAILED
@@ -182,15 +182,17 @@ def view(state: int, k: int, j: int, slot: int) -> int:
 
 def clear(state: int, cotangent: int, m: int, d: int) -> int:
     """Zeros into the window of a dense cotangent that a descriptor tells of."""
-    s, words = i64(state), i64(d)
-    walk, ndim, size = i64(s.walk), words[0], (m >> 9) & 0x7F
+    s, window = i64(state), i64(d)
+    walk, ndim, size = i64(s.walk), window[WINDOW_AXES], (m >> 9) & 0x7F
     f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     walk[HEAD + NDIM] = ndim
     walk[HEAD + CODE], walk[HEAD + CODE + 1] = m & 0xFF, m & 0xFF
-    walk[HEAD + POINTER], walk[HEAD + POINTER + 1] = cotangent + words[2] * size, state + 8 * NOTHING_AT
+    walk[HEAD + POINTER] = cotangent + window[WINDOW_THERE] * size
+    walk[HEAD + POINTER + 1] = state + 8 * NOTHING_AT
     for axis in range(ndim):
-        walk[axis] = words[4 + axis]
-        walk[STRIDE + axis], walk[STRIDE + MAXDIM + axis] = words[4 + ndim + axis] * size, 0
+        walk[axis] = window[WINDOW_EXTENTS + axis]
+        walk[STRIDE + axis] = window[WINDOW_EXTENTS + ndim + axis] * size
+        walk[STRIDE + MAXDIM + axis] = 0
     prepare(state, 2, m & 0xFF, 0)
     return stream(state, 1)
 
@@ -203,7 +205,7 @@ def assign(state: int, k: int, j: int, slot: int) -> int:
     if slot == 0:
         return view(state, k, j, 0)
     described = i64(i64(state).descriptors)[k]
-    return pass_on(state, k, j, described + 8 * i64(described)[1])
+    return pass_on(state, k, j, described + 8 * i64(described)[slot])
 
 
 def pass_on(state: int, k: int, j: int, d: int) -> int:
@@ -242,19 +244,20 @@ def scatter(state: int, k: int, j: int) -> int:
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    ct, indices, code = i64(s.cotangents)[k], i64(i64(s.descriptors)[k]), i64(s.meta)[k] & 0xFF
-    n, step = indices[0], 1 + (code >= COMPLEX)
+    ct, described, code = i64(s.cotangents)[k], i64(s.descriptors)[k], i64(s.meta)[k] & 0xFF
+    places, step = i64(described + 8 * PLACES), 1 + (code >= COMPLEX)
+    n = i64(described)[PLACE_COUNT]
     for part in range(step):
         if code & 1:
             a, b = f64(out), f64(ct)
             for i in range(n):
-                at = step * indices[i + 1] + part
+                at = step * places[i] + part
                 if at >= 0:
                     a[at] = a[at] + b[step * i + part]
         else:
             c, d = f32(out), f32(ct)
             for i in range(n):
-                at = step * indices[i + 1] + part
+                at = step * places[i] + part
                 if at >= 0:
                     c[at] = c[at] + d[step * i + part]
     return DONE
@@ -262,10 +265,10 @@ def scatter(state: int, k: int, j: int) -> int:
 
 def clear_places(cotangent: int, m: int, d: int) -> int:
     """Zeros at places of a dense cotangent, counted in C order; those below 0 are none."""
-    places, size = i64(d), (m >> 9) & 0x7F
-    for i in range(places[0]):
-        if places[i + 1] >= 0:
-            zero(cotangent + places[i + 1] * size, size)
+    places, size = i64(d + 8 * PLACES), (m >> 9) & 0x7F
+    for i in range(i64(d)[PLACE_COUNT]):
+        if places[i] >= 0:
+            zero(cotangent + places[i] * size, size)
     return 0
 
 
@@ -280,10 +283,10 @@ def put(state: int, k: int, j: int, slot: int) -> int:
     out = target(state, j, 1)
     if out == 0:
         return MEMORY
-    places, size, ct = i64(described), (m >> 9) & 0x7F, i64(s.cotangents)[k]
-    for i in range(places[0]):
-        if places[i + 1] >= 0:
-            add(m & 0xFF, out + i * size, ct + places[i + 1] * size, 1, 0)
+    places, size, ct = i64(described + 8 * PLACES), (m >> 9) & 0x7F, i64(s.cotangents)[k]
+    for i in range(i64(described)[PLACE_COUNT]):
+        if places[i] >= 0:
+            add(m & 0xFF, out + i * size, ct + places[i] * size, 1, 0)
     return DONE
 
 
@@ -411,13 +414,14 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
     `vector` is the axis of length one that a vector gets. Written are from `to` on its rows and columns with
     their strides, then the strides over the batch of its values, then those of its dense cotangent, in bytes.
     """
-    s, d = i64(state), i64(to)
+    s, matrix = i64(state), i64(to)
     m, shapes = i64(s.meta)[i], i64(s.shapes)
     ndim, at, size = (m >> 16) & 0xFF, m >> 32, (m >> 9) & 0x7F
     dense = size
-    d[0], d[1], d[2], d[3] = 1, 1, size, size
+    matrix[MATRIX_ROWS], matrix[MATRIX_COLUMNS] = 1, 1
+    matrix[MATRIX_ROW_STRIDE], matrix[MATRIX_COLUMN_STRIDE] = size, size
     for q in range(batch):
-        d[4 + q], d[4 + batch + q] = 0, 0
+        matrix[MATRIX_BATCH + q], matrix[MATRIX_BATCH + batch + q] = 0, 0
     for q in range(ndim - 1, -1, -1):
         extent, stride = shapes[at + q], dense
         if (m >> 8) & 1 == 0:
@@ -426,18 +430,20 @@ def matrices(state: int, i: int, vector: int, batch: int, to: int) -> int:
         if ndim == 1:
             place = 1 - vector
         if place >= 0:
-            d[place], d[2 + place] = extent, stride
+            matrix[MATRIX_ROWS + place], matrix[MATRIX_ROW_STRIDE + place] = extent, stride
         elif extent != 1:
-            d[4 + batch + place], d[4 + 2 * batch + place] = stride, dense
+            matrix[MATRIX_BATCH + batch + place], matrix[MATRIX_BATCH + 2 * batch + place] = stride, dense
         dense *= extent
     for place in range(2):
-        if d[place] > 1:
-            if d[2 + place] <= 0:
+        if matrix[MATRIX_ROWS + place] > 1:
+            if matrix[MATRIX_ROW_STRIDE + place] <= 0:
                 return 0
-            if d[2 + place] % size != 0:
+            if matrix[MATRIX_ROW_STRIDE + place] % size != 0:
                 return 0
-    by_rows = (d[3] == size or d[1] == 1) and d[2] >= d[1] * size
-    by_columns = (d[2] == size or d[0] == 1) and d[3] >= d[0] * size
+    rows, columns = matrix[MATRIX_ROWS], matrix[MATRIX_COLUMNS]
+    row, column = matrix[MATRIX_ROW_STRIDE], matrix[MATRIX_COLUMN_STRIDE]
+    by_rows = (column == size or columns == 1) and row >= columns * size
+    by_columns = (row == size or rows == 1) and column >= rows * size
     return by_rows or by_columns
 
 
@@ -453,8 +459,9 @@ def factors(state: int, k: int) -> int:
         return 0
     if matrices(state, second, 1, max(batch, 0), words + 8 * MATRIX_WORDS) == 0 and flags[first] & NEED:
         return 0
-    p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
-    return (i64(s.gemm)[0] != 0) | (p[0] * p[1] * q[1] <= THREADED)
+    left, right = i64(words), i64(words + 8 * MATRIX_WORDS)
+    count = left[MATRIX_ROWS] * left[MATRIX_COLUMNS] * right[MATRIX_COLUMNS]
+    return (i64(s.gemm)[0] != 0) | (count <= THREADED)
 
 
 def turned(state: int, j: int) -> int:
@@ -468,15 +475,18 @@ def turned(state: int, j: int) -> int:
         return 0
     if u8(s.flags)[j] & (SINK | RULE) or s.check != 0 or s.stamps != 0 or words == 0 or words == -1:
         return 0
-    of, ndim, d = (w >> 16) & 0xFFFF, (m >> 16) & 0xFF, i64(words + 8 * i64(words)[0])
+    of, ndim, window = (w >> 16) & 0xFFFF, (m >> 16) & 0xFF, i64(words + 8 * i64(words)[0])
     if (i64(s.meta)[of - 1] ^ m) & 0xFF or u8(s.flags)[of - 1] & NEED == 0:
         return 0
-    if ndim < 2 or d[0] != ndim or d[1] == 0 or d[2] != 0 or d[3] != 0:
+    if ndim < 2 or window[WINDOW_AXES] != ndim or window[WINDOW_COVERS] == 0:
         return 0
-    for axis in range(ndim - 2):
-        if d[4 + ndim + axis] != d[4 + 2 * ndim + axis]:
+    if window[WINDOW_THERE] != 0 or window[WINDOW_HERE] != 0:
+        return 0
+    there, here, row, column = WINDOW_EXTENTS + ndim, WINDOW_EXTENTS + 2 * ndim, ndim - 2, ndim - 1
+    for axis in range(row):
+        if window[there + axis] != window[here + axis]:
             return 0
-    if d[2 + 2 * ndim] != 1 or d[3 + 2 * ndim] != d[2 + ndim]:  # steps along both axes of the matrices
+    if window[there + row] != 1 or window[there + column] != window[WINDOW_EXTENTS + row]:
         return 0
     return of
 
@@ -497,17 +507,19 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
     metas, shapes, walk = i64(s.meta), i64(s.shapes), i64(s.walk)
     m, code, size = metas[k], metas[k] & 0xFF, (metas[k] >> 9) & 0x7F
     batch = max(max((metas[first] >> 16) & 0xFF, (metas[second] >> 16) & 0xFF) - 2, 0)
-    p, q = i64(words), i64(words + 8 * MATRIX_WORDS)
+    left, right = i64(words), i64(words + 8 * MATRIX_WORDS)
     if factors(state, k) == 0:
         return PYTHON
-    rows, depth, columns, total, repeated, own = p[0], p[1], q[1], 1, 0, p
-    other, row, step, of, to, others = i64(s.address)[second], q[3], q[2], columns, depth, q
+    rows, depth, columns = left[MATRIX_ROWS], left[MATRIX_COLUMNS], right[MATRIX_COLUMNS]
+    total, repeated, own, others = 1, 0, left, right
+    other, of, to = i64(s.address)[second], columns, depth
     if slot:
-        own, others = q, p
-        other, row, step, of, to = i64(s.address)[first], p[3], p[2], depth, rows
+        own, others = right, left
+        other, of, to = i64(s.address)[first], depth, rows
+    row, step = others[MATRIX_COLUMN_STRIDE], others[MATRIX_ROW_STRIDE]
     for axis in range(batch):
         total *= shapes[(m >> 32) + axis]
-        repeated = repeated | (own[4 + batch + axis] == 0 and shapes[(m >> 32) + axis] != 1)
+        repeated = repeated | (own[MATRIX_BATCH + batch + axis] == 0 and shapes[(m >> 32) + axis] != 1)
         walk[COUNTER + axis] = 0
     empty = rows == 0 or depth == 0 or columns == 0 or total == 0
     turn = turned(state, j)
@@ -540,8 +552,8 @@ def matmul(state: int, k: int, j: int, slot: int) -> int:
             extent, ahead = shapes[(m >> 32) + axis], 1
             if walk[COUNTER + axis] == extent:
                 ahead = 1 - extent
-            other += others[4 + axis] * ahead
-            out += own[4 + batch + axis] * ahead
+            other += others[MATRIX_BATCH + axis] * ahead
+            out += own[MATRIX_BATCH + batch + axis] * ahead
             if ahead == 1:
                 break
             walk[COUNTER + axis] = 0

@@ -20,38 +20,39 @@ def window_words(x: int, value: int, covers: int) -> int:
     if obj(x).descr != obj(value).descr:
         return UNHANDLED
     ndim, step, buffer = obj(value).ndim, 1, stack(WINDOW_WORDS)
-    words, extents = i64(buffer), i64(obj(value).dims)
-    words[0], words[1], words[2], words[4] = 1, ndim, covers, 0
+    window, extents = i64(buffer + 8), i64(obj(value).dims)
+    i64(buffer)[0] = 1
+    window[WINDOW_AXES], window[WINDOW_COVERS], window[WINDOW_HERE] = ndim, covers, 0
     for d in range(ndim - 1, -1, -1):
-        words[5 + d], words[5 + 2 * ndim + d] = extents[d], step
+        window[WINDOW_EXTENTS + d], window[WINDOW_EXTENTS + 2 * ndim + d] = extents[d], step
         step *= extents[d]
     if step == 0:
         return UNHANDLED
     if is_dense(x):
-        found = places_in_dense(x, value, buffer)
+        found = places_in_dense(x, value, buffer + 8)
     else:
-        found = places_in_strided(x, value, buffer)
+        found = places_in_strided(x, value, buffer + 8)
     if found == 0:
         return UNHANDLED
-    return call(g.bytes_from, buffer, 8 * (5 + 3 * ndim))
+    return call(g.bytes_from, buffer, 8 * (1 + WINDOW_EXTENTS + 3 * ndim))
 
 
-def places_in_dense(x: int, value: int, window: int) -> int:
+def places_in_dense(x: int, value: int, words: int) -> int:
     """Put the start and the steps of a view of a dense array into its window, as places in C order; or 0."""
-    words, strides, size = i64(window), i64(obj(value).strides), code_of(x) >> 8
+    window, strides, size = i64(words), i64(obj(value).strides), code_of(x) >> 8
     ndim, offset = obj(value).ndim, obj(value).data - obj(x).data
     if offset < 0 or offset >= size * extent_of(x, 0, obj(x).ndim):
         return 0
-    words[3] = offset // size
+    window[WINDOW_THERE] = offset // size
     for j in range(ndim):
         if strides[j] < 0:
-            words[5 + ndim + j] = 0 - (0 - strides[j]) // size
+            window[WINDOW_EXTENTS + ndim + j] = 0 - (0 - strides[j]) // size
         else:
-            words[5 + ndim + j] = strides[j] // size
+            window[WINDOW_EXTENTS + ndim + j] = strides[j] // size
     return 1
 
 
-def places_in_strided(x: int, value: int, window: int) -> int:
+def places_in_strided(x: int, value: int, words: int) -> int:
     """As `places_in_dense`, of an array each of whose strides is more than the smaller ones reach together.
 
     Then an element's address tells its place along each axis, by division by the strides, longest first. So
@@ -59,7 +60,7 @@ def places_in_strided(x: int, value: int, window: int) -> int:
     """
     order, low, high = i64(stack(MAXDIM)), i64(stack(MAXDIM)), i64(stack(MAXDIM))
     steps, dims, strides = i64(stack(MAXDIM)), i64(obj(x).dims), i64(obj(x).strides)
-    words, extents, windows = i64(window), i64(obj(value).dims), i64(obj(value).strides)
+    window, extents, windows = i64(words), i64(obj(value).dims), i64(obj(value).strides)
     ndim, axes, step, offset = obj(value).ndim, 0, 1, obj(value).data - obj(x).data
     for d in range(obj(x).ndim - 1, -1, -1):
         steps[d] = step
@@ -80,7 +81,7 @@ def places_in_strided(x: int, value: int, window: int) -> int:
         reach += length(strides[order[k]]) * (dims[order[k]] - 1)
     if offset < 0:
         return 0
-    words[3] = 0
+    window[WINDOW_THERE] = 0
     for k in range(axes):
         d = order[k]
         place = offset // length(strides[d])
@@ -88,9 +89,9 @@ def places_in_strided(x: int, value: int, window: int) -> int:
         low[d], high[d] = place, place
         if strides[d] < 0:
             place = dims[d] - 1 - place
-        words[3] += place * steps[d]
+        window[WINDOW_THERE] += place * steps[d]
     for j in range(ndim):
-        words[5 + ndim + j], rest = 0, 0
+        window[WINDOW_EXTENTS + ndim + j], rest = 0, 0
         if extents[j] > 1:
             rest = length(windows[j])
         for k in range(axes):
@@ -103,7 +104,7 @@ def places_in_strided(x: int, value: int, window: int) -> int:
                 high[d] += along * (extents[j] - 1)
             if (windows[j] < 0) != (strides[d] < 0):
                 along = 0 - along
-            words[5 + ndim + j] += along * steps[d]
+            window[WINDOW_EXTENTS + ndim + j] += along * steps[d]
         offset += rest
     for k in range(axes):
         if low[order[k]] < 0 or high[order[k]] >= dims[order[k]]:
@@ -126,21 +127,24 @@ def embedded_words(whole: int, index: int) -> int:
     g, buffer = i64(shared()), stack(WINDOW_WORDS)
     if obj(whole).type != g.ndarray_type:
         return UNHANDLED
-    words, place = i64(buffer), place_of(index, whole)
+    window, place = i64(buffer + 8), place_of(index, whole)
     if place >= 0:
-        words[0], words[1], words[2], words[3], words[4] = 1, 0, 1, 0, place
-        return call(g.bytes_from, buffer, 40)
+        i64(buffer)[0] = 1
+        window[WINDOW_AXES], window[WINDOW_COVERS] = 0, 1
+        window[WINDOW_THERE], window[WINDOW_HERE] = 0, place
+        return call(g.bytes_from, buffer, 8 * (1 + WINDOW_EXTENTS))
     part = call(g.get_item, whole, index)
     if part == 0:
         return 0
     found = window_words(whole, part, 1)
     invoke(g.decref, part)
     if found != 0 and found != UNHANDLED:
-        words = i64(found + BYTES_AT)
-        words[4], words[3] = words[3], 0
-        ndim = words[1]
+        window = i64(found + BYTES_AT + 8)
+        window[WINDOW_HERE], window[WINDOW_THERE] = window[WINDOW_THERE], 0
+        ndim = window[WINDOW_AXES]
+        there, here = WINDOW_EXTENTS + ndim, WINDOW_EXTENTS + 2 * ndim
         for d in range(ndim):
-            words[5 + ndim + d], words[5 + 2 * ndim + d] = words[5 + 2 * ndim + d], words[5 + ndim + d]
+            window[there + d], window[here + d] = window[here + d], window[there + d]
     return found
 
 
@@ -176,20 +180,24 @@ def joined_words(frame: int, n: int, value: int, attrs: int, new_axis: int) -> i
     for d in range(ndim - 1, -1, -1):
         steps[d] = step
         step *= shape[d]
-    size = 5 + 3 * own
-    words = call(g.bytes_from, 0, 8 * n * size)
+    size = WINDOW_EXTENTS + 3 * own
+    words = call(g.bytes_from, 0, 8 * n * (1 + size))
     if words == 0:
         return 0
-    w, offset = i64(words + BYTES_AT), 0
+    offset = 0
     for q in range(n):
-        at = n + q * (size - 1)
-        w[q], w[at], w[at + 1], w[at + 2], w[at + 3], step = at, own, 1, 0, offset * steps[axis], 1
+        at, step = n + q * size, 1
+        i64(words + BYTES_AT)[q] = at
+        window = i64(words + BYTES_AT + 8 * at)
+        window[WINDOW_AXES], window[WINDOW_COVERS] = own, 1
+        window[WINDOW_THERE], window[WINDOW_HERE] = 0, offset * steps[axis]
         for d in range(own - 1, -1, -1):
             outer = d + (new_axis != 0 and d >= axis)
             extent = shape[outer]
             if d == axis and new_axis == 0:
                 extent = i64(i64(f[VALUE + q] + DIMS_AT)[0])[d]
-            w[at + 4 + d], w[at + 4 + own + d], w[at + 4 + 2 * own + d] = extent, step, steps[outer]
+            window[WINDOW_EXTENTS + d], window[WINDOW_EXTENTS + own + d] = extent, step
+            window[WINDOW_EXTENTS + 2 * own + d] = steps[outer]
             step *= extent
         if new_axis:
             offset += 1
@@ -212,7 +220,7 @@ def placed_words(tape: int, attrs: int) -> int:
         return UNHANDLED
     words = words_of_places(tape, count)
     if words != 0:
-        copy(words + BYTES_AT + 8, obj(places).data, 8 * count)
+        copy(words + BYTES_AT + 8 * PLACES, obj(places).data, 8 * count)
     return words
 
 
@@ -232,7 +240,7 @@ def scattered_words(tape: int, whole: int, places: int) -> int:
         if words != 0:
             invoke(g.decref, words)
         return 0
-    marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8), i64(obj(places).data)
+    marks, w, given = u8(written + BYTES_AT), i64(words + BYTES_AT + 8 * PLACES), i64(obj(places).data)
     for i in range(count):  # no others are looked at
         marks[given[i]] = 0
     for i in range(count - 1, -1, -1):
@@ -255,7 +263,7 @@ def integers(x: int) -> int:
 
 def words_of_places(tape: int, count: int) -> int:
     """A new object of bytes that begins with how many places it is to have; 0 with an error set."""
-    g, size = i64(shared()), 8 * (1 + count)
+    g, size = i64(shared()), 8 * (PLACES + count)
     if size > g.smallest:
         if weigh(tape, size) == 0:
             return 0
@@ -290,7 +298,7 @@ def taken_words(tape: int, x: int, index: int) -> int:
     words = words_of_places(tape, outer * count * inner)
     if words == 0:
         return 0
-    w = i64(words + BYTES_AT + 8)
+    w = i64(words + BYTES_AT + 8 * PLACES)
     for i in range(count):
         place = 0
         for q in range(lead, n):
@@ -302,9 +310,8 @@ def taken_words(tape: int, x: int, index: int) -> int:
             if inner == 1:
                 w[o * count + i] = o * span + place
             else:
-                count_up(
-                    words + BYTES_AT + 8 + 8 * inner * (o * count + i), (o * span + place) * inner, inner
-                )
+                at = words + BYTES_AT + 8 * (PLACES + inner * (o * count + i))
+                count_up(at, (o * span + place) * inner, inner)
     return words
 
 
@@ -331,13 +338,13 @@ def along_words(x: int, axes: int, kind: int) -> int:
     """Words for `recurrence`, as an object of bytes: its kind, and how many elements lie before, along and
     after the axes of an operand. UNHANDLED where axes are not beside each other; 0 with an error set.
     """
-    g, buffer, items, n = i64(shared()), stack(4), stack(1), 1
+    g, buffer, items, n = i64(shared()), stack(ALONG_WORDS), stack(1), 1
     if axes == 0 or obj(x).type != g.ndarray_type:
         return UNHANDLED
     i64(items)[0] = axes
     if obj(axes).type == g.tuple_type:
         items, n = axes + TUPLE_ITEMS_AT, obj(axes).size
-    words, first, last = i64(buffer), MAXDIM, -1
+    along, first, last = i64(buffer), MAXDIM, -1
     for q in range(n):
         if obj(i64(items)[q]).type != g.int_type:
             return UNHANDLED
@@ -345,22 +352,22 @@ def along_words(x: int, axes: int, kind: int) -> int:
         first, last = min(first, axis), max(last, axis)
     if n == 0 or first < 0 or last - first + 1 != n:
         return UNHANDLED
-    words[0], words[1], words[2], words[3] = kind, 1, 1, 1
+    along[ALONG_KIND], along[ALONG_BEFORE], along[ALONG_LENGTH], along[ALONG_AFTER] = kind, 1, 1, 1
     for d in range(obj(x).ndim):
-        place = 1 + (d >= first) + (d > last)
-        words[place] = words[place] * i64(obj(x).dims)[d]
-    return call(g.bytes_from, buffer, 32)
+        place = ALONG_BEFORE + (d >= first) + (d > last)
+        along[place] = along[place] * i64(obj(x).dims)[d]
+    return call(g.bytes_from, buffer, 8 * ALONG_WORDS)
 
 
-def written_words(window: int) -> int:
+def written_words(given: int) -> int:
     """Words for `assign` in `templates`, as an object of bytes: the window that is written, and cleared.
 
     UNHANDLED for another form of a window than tuples of integers; 0 with an error set.
     """
     g, counts = i64(shared()), i64(stack(WINDOW_WORDS))
-    if obj(window).type != g.tuple_type:
+    if obj(given).type != g.tuple_type:
         return UNHANDLED
-    parts = i64(window + TUPLE_ITEMS_AT)
+    parts = i64(given + TUPLE_ITEMS_AT)
     if obj(parts[1]).type != g.tuple_type or obj(parts[2]).type != g.tuple_type:
         return UNHANDLED
     ndim, step = obj(parts[1]).size, 1
@@ -375,19 +382,21 @@ def written_words(window: int) -> int:
         if obj(number).type != g.int_type:
             return UNHANDLED
         counts[q] = call(g.long_as, number)
-    size = 4 + 3 * ndim
+    size = WINDOW_EXTENTS + 3 * ndim
     words = call(g.bytes_from, 0, 8 * (2 + 2 * size))
     if words == 0:
         return 0
-    w = i64(words + BYTES_AT)
-    w[0], w[1] = 2, 2 + size
     for part in range(2):
         at = 2 + part * size
-        w[at], w[at + 1], w[at + 2], w[at + 3] = ndim, 1, part * counts[0], (1 - part) * counts[0]
+        i64(words + BYTES_AT)[part] = at
+        window = i64(words + BYTES_AT + 8 * at)
+        window[WINDOW_AXES], window[WINDOW_COVERS] = ndim, 1
+        window[WINDOW_THERE], window[WINDOW_HERE] = part * counts[0], (1 - part) * counts[0]
         for d in range(ndim):
-            w[at + 4 + d], stride = counts[1 + d], counts[1 + ndim + d]
-            w[at + 4 + ndim + d], w[at + 4 + 2 * ndim + d] = stride, stride
+            window[WINDOW_EXTENTS + d], stride = counts[1 + d], counts[1 + ndim + d]
+            window[WINDOW_EXTENTS + ndim + d], window[WINDOW_EXTENTS + 2 * ndim + d] = stride, stride
+    window = i64(words + BYTES_AT + 8 * 2)
     for d in range(ndim - 1, -1, -1):  # what was written is dense
-        w[6 + ndim + d] = step
+        window[WINDOW_EXTENTS + ndim + d] = step
         step *= counts[1 + d]
     return words

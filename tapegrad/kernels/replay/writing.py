@@ -464,7 +464,8 @@ def write_values(
         done = UNHANDLED
     elif out != 0:
         if alone:  # but for the Tensor of the record, this function and perhaps the log
-            logged = i64(obj(obj(tape).log).items)[call(g.long_as, obj(out).at) - 1] == x
+            entry = call(g.long_as, obj(out).at) - ENTRIES + VALUE_ENTRY
+            logged = i64(obj(obj(tape).log).items)[entry] == x
             alone = seen_by_no_other(tape, x, view, holders + 2 + logged, 1)
         if obj(self).v != x or obj(self).at != at or storage_alone(self, view) != storage:
             done = UNHANDLED
