@@ -86,13 +86,15 @@ def _product(a: Type, b: Type) -> Code | None:
         return lambda a, b: DOT(first(a), second(b))
     if block is None:
         return PRODUCTS.get(axes)
-    loops = None if _is_argument(a, b) else inner_njit(PRODUCTS[axes])
+    first, second = _copying(a), _copying(b)
+    # a record of a small product with a vector reads arguments where they lie
+    loops = None if _is_argument(a, b) and record is not None else inner_njit(PRODUCTS[axes])
 
     def impl(a, b):
         x, y = floats_of(a), floats_of(b)
         fits, size = x.shape[-1] == y.shape[0], x.size * y.size
         if loops is not None and (not fits or size <= LOOPED * y.shape[0]):
-            return loops(a, b)
+            return loops(first(a), second(b))
         if not fits:
             raise ValueError("product of arrays whose sizes do not fit")
         if record is not None and size <= BY_LOOPS * y.shape[0]:

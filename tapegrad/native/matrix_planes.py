@@ -104,32 +104,30 @@ def planes_at(at, m, n):
 def unchanged(at, x):
     """Whether a matrix is as it was when it was copied, bit by bit."""
     address, how, m, n, row, column, first, tape = x
-    m, n, row, column = flattened(m, n, row, column)
-    count, k, differ, going = m * n, 0, 0, get(at, 0)
-    if how != NUMBERED:
-        for i in range(m):
-            words = array_at(at + 8 + 8 * n * i, (n,), np.int64)
-            other = array_at(address + i * row, (n,), np.int64)
-            for j in range(n):
-                differ |= words[j] ^ other[j]
-        return differ == 0
+    count, going = m * n, get(at, 0)
+    step, numbers = (1 if going & 3 == ONE_BY_ONE else 0), array_at(at, (0,), np.uint32)
     if going & 3 == LISTED:
         numbers = array_at(at + 8 + 8 * COMPONENTS * count, (count,), np.uint32)
-        for i in range(m):
-            for j in range(n):
-                differ |= np.int64(numbers[i * n + j]) ^ get(address + i * row + j * column, COMPONENTS)
-    else:
-        step = 1 if going & 3 == ONE_BY_ONE else 0
-        for i in range(m):
-            for j in range(n):
-                number = (going >> 2) + step * (i * n + j)
-                differ |= number ^ get(address + i * row + j * column, COMPONENTS)
     for i in range(m):
-        for j in range(n):
+        differ, place = 0, address + i * row
+        if how != NUMBERED:
+            words, other = array_at(at + 8 + 8 * n * i, (n,), np.int64), array_at(place, (n,), np.int64)
+            for j in range(n):
+                differ |= words[j] ^ other[j]
+        else:
             for q in range(COMPONENTS):
-                differ |= get(at + 8, q * count + k) ^ get(address + i * row + j * column, q)
-            k += 1
-    return differ == 0
+                for j in range(n):
+                    differ |= get(at + 8, q * count + i * n + j) ^ get(place + j * column, q)
+            if numbers.size:
+                for j in range(n):
+                    differ |= np.int64(numbers[i * n + j]) ^ get(place + j * column, COMPONENTS)
+            else:
+                for j in range(n):
+                    number = (going >> 2) + step * (i * n + j)
+                    differ |= number ^ get(place + j * column, COMPONENTS)
+        if differ:
+            return False
+    return True
 
 
 @inner_njit
@@ -141,9 +139,10 @@ def imported(x, where):
         if known == 0 or not even:
             break
         if (get(known, 1) == address and get(known, 2) == how and get(known, 3) == m and get(known, 4) == n
-                and get(known, 5) == row and get(known, 6) == column and get(known, 7) == first
-                and unchanged(known + 64, x)):
-            return known + 64
+                and get(known, 5) == row and get(known, 6) == column and get(known, 7) == first):
+            if unchanged(known + 64, x):
+                return known + 64
+            break
         known = get(known, 0)
     place = roomy(where, 72 + (8 * COMPONENTS + 8) * m * n)
     put(place, 0, get(where, IMPORTS))
@@ -165,7 +164,9 @@ def apart(x, where):
     """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape."""
     address, how, m, n, row, column, first, tape = x
     if how != NUMBERED:
-        numbers = np.empty(m * n if how else 0, np.uint32)
+        numbers = array_at(0, (0,), np.uint32)
+        if how:
+            numbers = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)
         for k in range(numbers.size):
             numbers[k] = first + k
         if where and m > 1 and n > 1:

@@ -149,14 +149,20 @@ def record(x, y, left, target, kind):
 def give_outer(cotangents, at, x, y):
     """Add the outer product of two vectors to the cotangents of a matrix."""
     m, n, how = x.size, y.size, get(at, 0)
-    for i in range(m):
-        if how & 3 == ONE_BY_ONE:
+    if how & 3 == ONE_BY_ONE:
+        for i in range(m):
             row = array_at(cotangents + 8 * ((how >> 2) + i * n), (n,), np.float64)
             for j in range(n):
                 row[j] += x[i] * y[j] + 0.0
-        else:
+    elif how & 3 == LISTED:  # what is on no tape has the first cotangent, which nobody reads
+        numbers = array_at(at + 8 + 8 * m * n, (m, n), np.uint32)
+        for i in range(m):
             for j in range(n):
-                add(cotangents, at, m * n, i * n + j, x[i] * y[j])
+                place = cotangents + 8 * np.int64(numbers[i, j])
+                write(place, read(place) + (x[i] * y[j] + 0.0))
+    else:
+        for k in range(m * n):
+            add(cotangents, at, m * n, k, x[k // n] * y[k % n])
 
 
 @inner_njit
