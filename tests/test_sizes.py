@@ -984,6 +984,8 @@ def minimum(n):
 
 def coupled(x, a):
     return np.sum(x**4 - a * x) + np.sum((x[1:] - x[:-1]) ** 2) / 2
+
+
 def inverse(a):
     return np.linalg.inv(a)[0, 1]
 
@@ -1020,6 +1022,18 @@ def products_in_compiled_code(n):
     of_a, of_b = tg.func.grad(tg.njit(product), (0, 1))(a[None], b[:, None])
     np.testing.assert_array_equal(of_a[0], b)
     np.testing.assert_array_equal(of_b[:, 0], a)
+
+
+def product_with_vector(a, b):
+    return (a @ b)[0] + (b @ a.T)[0]
+
+
+@crosses("native.products", "BY_LOOPS", full=True)
+def products_with_vectors_in_compiled_code(n):
+    a, b = np.random.default_rng(n).normal(size=(2, n))
+    of_a, of_b = tg.func.grad(tg.njit(product_with_vector), (0, 1))(a[None], b)
+    np.testing.assert_array_equal(of_a[0], 2 * b)
+    np.testing.assert_array_equal(of_b, 2 * a)
 
 
 def cases(slow):

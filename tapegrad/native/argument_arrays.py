@@ -1,4 +1,4 @@
-"""Arrays that are arguments and that expressions alone read: floats as they were given, without a copy.
+"""Arrays that are arguments and that expressions and products alone read: floats as they were given.
 
 As active numbers they would be written, and read again, with 24 bytes an element. Their statements follow
 each other, so the number of the first one and the tape are all that a record has to know.
@@ -6,6 +6,7 @@ each other, so the number of the first one and the tape are all that a record ha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,7 @@ from tapegrad.native.scalar import Active
 
 ATTRIBUTES = ("ndim", "shape", "size")
 COUNTS = {
+    np.dot: 2,
     np.where: 3,
     np.clip: 3,
     np.sum: 1,
@@ -91,7 +93,9 @@ def parts_of(
 
 @intrinsic
 def floats_of(typingctx: TypingContext, x: Type) -> Emission:
-    """Return the values."""
+    """Return the values; any other array is itself."""
+    if not isinstance(x, ArgumentArray):
+        return x(x), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> llvm.Value:
         floats, *_ = parts_of(context, builder, x, args[0])
@@ -101,7 +105,7 @@ def floats_of(typingctx: TypingContext, x: Type) -> Emission:
 
 
 def read_by_expressions(function: Code) -> frozenset[int]:
-    """Return the positions of arguments that are assigned once and are operands of expressions alone."""
+    """Return the positions of arguments that are assigned once and are operands of these alone."""
     try:
         code = run_frontend(function)
     except NumbaError:  # which the twin will raise, too
@@ -137,7 +141,7 @@ def _is_part(code: ir.FunctionIR, value: RightSide) -> bool:
     if not isinstance(value, ir.Expr):
         return False
     if value.op in ("binop", "unary"):
-        return is_elementwise(value.fn)
+        return is_elementwise(value.fn) or value.fn is operator.matmul
     if value.op == "getattr":
         return value.attr in ATTRIBUTES
     if value.op != "call" or value.kws or value.vararg:

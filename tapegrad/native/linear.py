@@ -7,11 +7,14 @@ import operator
 import numpy as np
 
 from tapegrad.native.annotations import Code, Type
+from tapegrad.native.argument_arrays import ArgumentArray, floats_of
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.matrices import block_of
 from tapegrad.native.operators import value_of
+from tapegrad.native.products import BY_LOOPS, product_of
 from tapegrad.native.scalar import order_of
 
 
@@ -74,19 +77,40 @@ PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
 
 
 def _product(a: Type, b: Type) -> Code | None:
-    """Code for a product: a block of the tape where it is large."""
+    """Code for a product: a record of its own, or a block of the tape where it is large."""
     axes = a.ndim, b.ndim
     block = block_of("product", a, b) if axes in PRODUCTS and axes != (1, 1) else None
+    record = None if block is None else product_of(a, b)
+    if block is None and _is_argument(a, b):
+        first, second = _copying(a), _copying(b)
+        return lambda a, b: DOT(first(a), second(b))
     if block is None:
         return PRODUCTS.get(axes)
-    loops = inner_njit(PRODUCTS[axes])
+    first, second = _copying(a), _copying(b)
+    # a record of a small product with a vector reads arguments where they lie
+    loops = None if _is_argument(a, b) and record is not None else inner_njit(PRODUCTS[axes])
 
     def impl(a, b):
-        if a.shape[-1] != b.shape[0] or a.size * b.size <= LOOPED * b.shape[0]:
-            return loops(a, b)
-        return block(a.shape[:-1] + b.shape[1:], a, b)
+        x, y = floats_of(a), floats_of(b)
+        fits, size = x.shape[-1] == y.shape[0], x.size * y.size
+        if loops is not None and (not fits or size <= LOOPED * y.shape[0]):
+            return loops(first(a), second(b))
+        if not fits:
+            raise ValueError("product of arrays whose sizes do not fit")
+        if record is not None and size <= BY_LOOPS * y.shape[0]:
+            return record(a, b)
+        return block(x.shape[:-1] + y.shape[1:], a, b)
 
     return impl
+
+
+def _is_argument(*kinds: Type) -> bool:
+    return any(isinstance(kind, ArgumentArray) for kind in kinds)
+
+
+def _copying(kind: Type) -> Code:
+    """What makes an array of Numba's of an argument that was left as it is."""
+    return expanded if _is_argument(kind) else floats_of
 
 
 @overload_recorded(np.dot, method="dot")
@@ -94,7 +118,8 @@ def dot(a, b):
     if not _any_active(a, b):
         return None
     if not hasattr(a, "ndim") or not hasattr(b, "ndim"):
-        return lambda a, b: a * b
+        first, second = _copying(a), _copying(b)
+        return lambda a, b: first(a) * second(b)
     return _product(a, b)
 
 

@@ -36,6 +36,8 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
+from tapegrad.native.argument_arrays import ArgumentArray, parts_of
+from tapegrad.native.array_records import COUNTED, NUMBERED, PLAIN
 from tapegrad.native.arrays import Token, is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller
@@ -46,7 +48,9 @@ from tapegrad.native.scalar import Active
 from tapegrad.native.tape import LIMIT, make_room, word
 
 BLAS = {"dgemm", "dtrsm"}
-DESCRIBED = types.UniTuple(types.int64, 6)  # address, whether it is active, rows, columns, and both strides
+# Address, how its elements are numbered (`array_records`), rows, columns, both strides; of floats whose
+# statements follow each other the first one, and the tape.
+DESCRIBED = types.UniTuple(types.int64, 8)
 
 
 @functools.cache
@@ -133,7 +137,7 @@ def compiled(name: str, *spec: int) -> ModuleType:
         products=products(spec),
         rows_first=not source.by_columns,
         operands=", ".join(operands),
-        signature=", ".join(["UniTuple(int64, 6)"] * len(operands)),
+        signature=", ".join(["UniTuple(int64, 8)"] * len(operands)),
         digest=digest(),
         laid=", ".join(f"laid({x})" for x in operands),
         homes=" or ".join(f"home({x})" for x in operands),
@@ -156,7 +160,12 @@ def described(as_row: bool) -> Intrinsic:
     @intrinsic
     def describe(typingctx: TypingContext, x: Type) -> Emission:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-            array = arrayobj.make_array(x)(context, builder, args[0])
+            value, numbering = args[0], [NUMBERED if is_active_array(x) else PLAIN, 0, 0]
+            if isinstance(x, ArgumentArray):
+                value, *counted = parts_of(context, builder, x, value)
+                numbering = [COUNTED, *counted]
+            kind = x.floats if isinstance(x, ArgumentArray) else x
+            array = arrayobj.make_array(kind)(context, builder, value)
             shape, strides = (
                 cgutils.unpack_tuple(builder, part, x.ndim) for part in (array.shape, array.strides)
             )
@@ -165,12 +174,8 @@ def described(as_row: bool) -> Intrinsic:
                 shape, strides = (
                     ([one, *shape], [none, *strides]) if as_row else ([*shape, one], [*strides, none])
                 )
-            words = [
-                builder.ptrtoint(array.data, I64),
-                ir.Constant(I64, int(is_active_array(x))),
-                *shape,
-                *strides,
-            ]
+            how, *counted = (w if isinstance(w, ir.Value) else ir.Constant(I64, w) for w in numbering)
+            words = [builder.ptrtoint(array.data, I64), how, *shape, *strides, *counted]
             return context.make_tuple(builder, DESCRIBED, words)
 
         return DESCRIBED(x), code
@@ -191,16 +196,20 @@ def address_of(typingctx: TypingContext, x: Type) -> Emission:
     return types.int64(x), code
 
 
-def block_of(name: str, *kinds: Type) -> Compiled | None:
-    """Return ``run(shape, *operands)`` for matrices and vectors of these types; None where there is none.
+def spec_of(*kinds: Type) -> Spec | None:
+    """Return the tangents of matrices and vectors of floats and active numbers; None of others.
 
-    It takes floats and dual numbers, neither series nor such as know whether they move.
+    Neither of series nor of numbers that know whether they move.
     """
     fits = all(kind.ndim <= 2 and (is_active_array(kind) or kind.dtype == types.float64) for kind in kinds)
-    spec = next((kind.dtype.spec for kind in kinds if is_active_array(kind)), None)
-    if not fits or spec is None or MARKED in spec or min(spec, default=0) < 0:
-        return None
-    return None if spec and source_of(name).values_only else _run(name, spec)
+    found: Spec | None = next((kind.dtype.spec for kind in kinds if is_active_array(kind)), None)
+    return None if not fits or found is None or MARKED in found or min(found, default=0) < 0 else found
+
+
+def block_of(name: str, *kinds: Type) -> Compiled | None:
+    """Return ``run(shape, *operands)`` for matrices and vectors of these types; None where there is none."""
+    spec = spec_of(*kinds)
+    return None if spec is None or (spec and source_of(name).values_only) else _run(name, spec)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
+from tapegrad.native.array_records import COUNTED, NUMBERED
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed, roomy
 from tapegrad.native.matrices import array_at, fortran, look
 from tapegrad.native.memory import get, put, read, write
@@ -11,7 +12,8 @@ from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
 # Of numbers: how many components there are, how many levels of tangents, and which components of two factors
 # have their product in which component.
 COMPONENTS, LEVELS, PRODUCTS = {components}, {levels}, np.array({products})
-REMEMBERED = 4  # plain matrices whose latest copies are looked at
+REMEMBERED = 4  # matrices whose latest copies are looked at
+SINGLY, ONE_BY_ONE, LISTED = 1, 2, 3  # how the statements of a copy go on: all are one
 STEP = 8 * (COMPONENTS + 2)  # bytes of a number: its components, its statement and its tape
 ROWS_FIRST = {rows_first}  # whether the planes of the result are it, or its transpose
 
@@ -23,8 +25,8 @@ PLAIN, TURNED, LEFT, LOWER, UPPER, UNIT = ord("N"), ord("T"), ord("L"), ord("L")
 @inner_njit
 def laid(x):
     """A matrix as its planes are to be: as it is, or its transpose, in the same place."""
-    address, active, m, n, row, column = x
-    return x if ROWS_FIRST else (address, active, n, m, column, row)
+    address, how, m, n, row, column, first, tape = x
+    return x if ROWS_FIRST else (address, how, n, m, column, row, first, tape)
 
 
 @inner_njit
@@ -38,70 +40,142 @@ def planes(k, m, n, where):
 @inner_njit
 def home(x):
     """The tape of the first element of a matrix, 0 if that is on none: where there is memory for copies."""
-    address, active, m, n, row, column = x
-    return get(address + 8 * (COMPONENTS + 1), 0) if active and m * n else 0
+    address, how, m, n, row, column, first, tape = x
+    return tape if how != NUMBERED or m * n == 0 else get(address + 8 * (COMPONENTS + 1), 0)
 
 
 @inner_njit
-def copied(out, x):
-    """Copy a plain matrix to a plane."""
-    address, active, m, n, row, column = x
+def flattened(m, n, row, column):
+    """Rows, columns and strides of elements in the same order, in one row if they can be."""
+    if n == 1:
+        return 1, m, 0, row
+    return (1, m * n, 0, column) if row == n * column else (m, n, row, column)
+
+
+@inner_njit
+def filled(to, x):
+    """Copy a matrix: how its statements go on, 0 if it has none, planes, and statements if they are listed.
+
+    Returns how many bytes that takes.
+    """
+    address, how, m, n, row, column, first, tape = x
+    m, n, row, column = flattened(m, n, row, column)
+    count, at, k, same, ordered = m * n, to + 8, 0, 0, 0
+    if how != NUMBERED or count == 0:
+        for i in range(m):
+            out, source = array_at(at + 8 * n * i, (n,), np.float64), address + i * row
+            if column == 8:
+                line = array_at(source, (n,), np.float64)
+                for j in range(n):
+                    out[j] = line[j]
+            else:
+                for j in range(n):
+                    out[j] = read(source + j * column)
+        put(to, 0, first << 2 | ONE_BY_ONE if how == COUNTED else 0)
+        return 8 + 8 * count
+    first = get(address, COMPONENTS)
     for i in range(m):
-        to, source = out[0, i], array_at(address + i * row, (n,), np.float64)
-        if column == 8:
-            for j in range(n):
-                to[j] = source[j]
-        else:
-            for j in range(n):
-                to[j] = read(address + i * row + j * column)
-    return out
+        place = address + i * row
+        for j in range(n):
+            for q in range(COMPONENTS):
+                write(at + 8 * (q * count + k), read(place + 8 * q))
+            same |= get(place, COMPONENTS) ^ first
+            ordered |= get(place, COMPONENTS) ^ (first + k)
+            k += 1
+            place += column
+    put(to, 0, 0 if same == 0 and first == 0 else first << 2 | (
+        ONE_BY_ONE if ordered == 0 else SINGLY if same == 0 else LISTED))
+    if get(to, 0) & 3 != LISTED:
+        return 8 + 8 * COMPONENTS * count
+    numbers = array_at(at + 8 * COMPONENTS * count, (count,), np.uint32)
+    for i in range(m):
+        for j in range(n):
+            numbers[i * n + j] = get(address + i * row + j * column, COMPONENTS)
+    return 8 + 8 * COMPONENTS * count + (4 * count + 7) // 8 * 8
 
 
 @inner_njit
-def equal(words, address):
-    """Whether memory at an address is the same, bit by bit."""
-    other, differ = array_at(address, (words.size,), np.int64), 0
-    for j in range(words.size):
-        differ |= words[j] ^ other[j]
-    return differ == 0
+def planes_at(at, m, n):
+    """The planes of a copy; one if it is plain."""
+    return array_at(at + 8, (COMPONENTS if get(at, 0) else 1, m, n), np.float64)
+
+
+@inner_njit
+def unchanged(at, x):
+    """Whether a matrix is as it was when it was copied, bit by bit."""
+    address, how, m, n, row, column, first, tape = x
+    count, going = m * n, get(at, 0)
+    step, numbers = (1 if going & 3 == ONE_BY_ONE else 0), array_at(at, (0,), np.uint32)
+    if going & 3 == LISTED:
+        numbers = array_at(at + 8 + 8 * COMPONENTS * count, (count,), np.uint32)
+    for i in range(m):
+        differ, place = 0, address + i * row
+        if how != NUMBERED:
+            words, other = array_at(at + 8 + 8 * n * i, (n,), np.int64), array_at(place, (n,), np.int64)
+            for j in range(n):
+                differ |= words[j] ^ other[j]
+        else:
+            for q in range(COMPONENTS):
+                for j in range(n):
+                    differ |= get(at + 8, q * count + i * n + j) ^ get(place + j * column, q)
+            if numbers.size:
+                for j in range(n):
+                    differ |= np.int64(numbers[i * n + j]) ^ get(place + j * column, COMPONENTS)
+            else:
+                for j in range(n):
+                    number = (going >> 2) + step * (i * n + j)
+                    differ |= number ^ get(place + j * column, COMPONENTS)
+        if differ:
+            return False
+    return True
 
 
 @inner_njit
 def imported(x, where):
-    """A copy of a plain matrix, that which an earlier block has made as long as it is the same."""
-    address, active, m, n, row, column = x
-    known = get(where, IMPORTS)
+    """Where there is a copy of a matrix: what an earlier product has made as long as it is the same."""
+    address, how, m, n, row, column, first, tape = x
+    known, even = get(where, IMPORTS), how == NUMBERED or column == 8
     for _ in range(REMEMBERED):
-        if known == 0 or column != 8:
+        if known == 0 or not even:
             break
-        if get(known, 0) == address and get(known, 1) == m and get(known, 2) == n and get(known, 3) == row:
-            same = True
-            for i in range(m):
-                words = array_at(known + 64 + 8 * n * i, (n,), np.int64)
-                if not equal(words, address + i * row):
-                    same = False
-                    break
-            if same:
-                return array_at(known + 64, (1, m, n), np.float64)
-        known = get(known, 4)
-    place = roomy(where, 64 + 8 * m * n)
-    put(place, 0, address)
-    put(place, 1, m)
-    put(place, 2, n)
-    put(place, 3, row)
-    put(place, 4, get(where, IMPORTS))
-    if column == 8:
+        if (get(known, 1) == address and get(known, 2) == how and get(known, 3) == m and get(known, 4) == n
+                and get(known, 5) == row and get(known, 6) == column and get(known, 7) == first):
+            if unchanged(known + 64, x):
+                return known + 64
+            break
+        known = get(known, 0)
+    place = roomy(where, 72 + (8 * COMPONENTS + 8) * m * n)
+    put(place, 0, get(where, IMPORTS))
+    put(place, 1, address)
+    put(place, 2, how)
+    put(place, 3, m)
+    put(place, 4, n)
+    put(place, 5, row)
+    put(place, 6, column)
+    put(place, 7, first)
+    filled(place + 64, x)
+    if even:
         put(where, IMPORTS, place)
-    return copied(array_at(place + 64, (1, m, n), np.float64), x)
+    return place + 64
 
 
 @inner_njit
 def apart(x, where):
     """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape."""
-    address, active, m, n, row, column = x
-    if not active:
-        out = imported(x, where) if where and m > 1 and n > 1 else copied(planes(1, m, n, where), x)
-        return out, array_at(0, (0,), np.uint32), 0
+    address, how, m, n, row, column, first, tape = x
+    if how != NUMBERED:
+        numbers = array_at(0, (0,), np.uint32)
+        if how:
+            numbers = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)
+        for k in range(numbers.size):
+            numbers[k] = first + k
+        if where and m > 1 and n > 1:
+            return planes_at(imported(x, where), m, n), numbers, tape
+        out = planes(1, m, n, where)
+        for i in range(m):
+            for j in range(n):
+                out[0, i, j] = read(address + i * row + j * column)
+        return out, numbers, tape
     out, tape = planes(COMPONENTS, m, n, where), 0
     if where:
         statements = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)

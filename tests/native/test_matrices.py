@@ -211,6 +211,139 @@ def test_sizes_at_which_factors_change_ways():
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
 
+M, SHORT = RANDOM.normal(size=(12, 11)), RANDOM.normal(size=11)  # products that are a record each
+
+
+def both_ways(a, x):
+    """Arguments that products and expressions alone read, and what is computed of them."""
+    y = np.tanh(a @ x) + 0.1
+    z = np.dot(y, a) * x
+    return np.sum((z @ a.T + a @ z) * y) + np.sum(a @ np.ones(11)) + np.sum(np.ones((4, 12)) @ y)
+
+
+def changed_between(a, x):
+    """A product keeps the matrix that it found."""
+    b = a.copy()
+    y = b @ x
+    b[1, 2] = x[0] * 3.0
+    z = b @ x
+    b[1, 2] = 0.5
+    b[3] *= x[1]
+    return np.sum(y * z * (b @ x)) + np.sum(b)
+
+
+def of_any_order(a, x):
+    """Elements whose statements do not follow each other, that are one, and that are on no tape."""
+    b, v = np.zeros_like(a), np.zeros_like(a[:, 0])
+    b[::2] = a[1::2]
+    v[:] = x[3]
+    v[2] = 1.5
+    w = x[::-1].copy()
+    w[5] = 2.0
+    c = a[:, ::-1]
+    return np.sum((b @ w) * v) + np.sum((v @ b) * w) + np.sum(c @ w) + np.sum((c.T @ v) * x)
+
+
+def chosen(a, x):
+    """Nothing comes to some results, and to one product."""
+    y = a @ x
+    _ = a @ np.exp(x)
+    return y[3] * y[4]
+
+
+def of_vectors(a, x):
+    return x @ x + np.sum(np.dot(x, x) * a)
+
+
+SMALL = [both_ways, changed_between, of_any_order, chosen, of_vectors]
+
+
+@pytest.mark.parametrize("f", SMALL, ids=lambda f: f.__name__)
+def test_small_products_with_vectors(f):
+    compiled = tg.njit(f)
+    found, expected = (tg.func.value_and_grad(g, (0, 1))(M, SHORT) for g in (compiled, f))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12 * abs(other).max())
+    for k, x in enumerate((M, SHORT)):  # of Tensors, and with the other operand plain
+        args = [tg.tensor(v, requires_grad=True) if q == k else v for q, v in enumerate((M, SHORT))]
+        np.testing.assert_allclose(tg.grad(compiled(*args), args[k])[0].numpy(), expected[1][k], rtol=1e-9)
+        np.testing.assert_allclose(tg.func.grad(compiled, k)(M, SHORT), found[1][k], rtol=1e-12)
+        assert x.flags.writeable
+
+
+def test_small_products_in_second_derivatives():
+    compiled, v = tg.njit(both_ways), RANDOM.normal(size=11)
+    found, expected = (tg.func.hvp(f, 1)(M, SHORT, v) for f in (compiled, both_ways))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        tg.func.jvp(compiled, 1)(M, SHORT, v)[1], tg.func.jvp(both_ways, 1)(M, SHORT, v)[1], rtol=1e-9
+    )
+
+
+def test_small_products_of_an_argument_whose_memory_is_written_to_by_another_name():
+    """What a product keeps of an argument is what was there when it was computed."""
+
+    @tg.njit
+    def f(a, x, w):
+        y = a @ x
+        w[0, 0] = 100.0
+        return np.sum(y * y)
+
+    a = M.copy()
+    expected = 2 * np.outer(M @ SHORT, SHORT)
+    np.testing.assert_allclose(tg.func.grad(f)(a, SHORT, a), expected, rtol=1e-12)
+
+
+def test_small_products_of_other_sizes():
+    f = tg.njit(lambda a, x: np.sum(np.exp(a @ x)) + np.sum(a))
+    for m, n in ((0, 3), (3, 0), (1, 1), (1, 5), (5, 1), (2, 3), (10, 9), (10, 10)):
+        a, x = RANDOM.normal(size=(m, n)), RANDOM.normal(size=n)
+        ga, gx = tg.func.grad(f, (0, 1))(a, x)
+        np.testing.assert_allclose(ga, np.outer(np.exp(a @ x), x) + 1.0, rtol=1e-12)
+        np.testing.assert_allclose(gx, np.exp(a @ x) @ a, rtol=1e-11, atol=1e-13)
+    for a, x in ((np.ones((2, 3)), np.ones(4)), (np.ones((20, 30)), np.ones(20))):
+        with pytest.raises(ValueError, match="fit"):
+            tg.func.grad(f)(a, x)
+
+
+def test_small_products_of_infinite_partials():
+    """What nothing came to is not multiplied by infinity; what a 0 came to is."""
+    f = tg.njit(lambda a, x: (a @ x)[0])
+    a = np.full((11, 11), np.inf)
+    for b in (a, np.ones((11, 11))):
+        found = tg.func.grad(f, 1)(b, np.ones(11))
+        expected = tg.grad((tg.tensor(b) @ (x := tg.tensor(np.ones(11), requires_grad=True)))[0], x)[0]
+        np.testing.assert_array_equal(found, expected.numpy())
+
+
+def test_small_products_of_active_numbers_many_times():
+    """Gradients are the same however the tape grew, and memory is used again."""
+
+    @tg.njit
+    def f(x, a, n):
+        for _ in range(n):
+            x = np.tanh(a @ x)
+        return np.sum(x)
+
+    run, x = tg.func.value_and_grad(f, (0, 1)), np.linspace(0, 1, 11)
+    a = np.eye(11)[::-1].copy() * 0.9
+    for n in (1, 20_000, 3):
+        value, (gx, ga) = run(x, a, n)
+        y, states = x, [x]
+        for _ in range(n):
+            y = np.tanh(a @ y)
+            states.append(y)
+        ct, gradient = np.ones(11), np.zeros((11, 11))
+        for k in range(n, 0, -1):
+            ct = ct * (1 - states[k] ** 2)
+            gradient += np.outer(ct, states[k - 1])
+            ct = ct @ a
+        np.testing.assert_allclose(value, y.sum(), rtol=1e-11)
+        np.testing.assert_allclose(ga, gradient, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(gx, ct, rtol=1e-8, atol=1e-12)
+
+
 @tg.njit(nogil=True)
 def several(a, w):
     b = np.linalg.solve(a, a @ w)
