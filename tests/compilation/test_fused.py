@@ -553,6 +553,20 @@ def test_stages_of_kernels(seed):
     assert sums == pytest.approx(known_sums, rel=1e-12)
 
 
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_second_derivatives(f):
+    compiled, recorded = tg.compile(f, wait=True), tg.func.hvp(f)
+    x = np.linspace(-1.5, 1.4, 3 * PROGRAM_BLOCK)
+    for k in range(CALLS):
+        point, v = x * (1 + 0.1 * k), np.cos(x + k)
+        wanted = recorded(point, v)
+        error = 1e-12 * np.abs(wanted).max()
+        np.testing.assert_allclose(compiled.hvp(point, v), wanted, rtol=0, atol=error)
+        np.testing.assert_allclose(compiled.grad(point), tg.func.grad(f)(point), rtol=1e-12, atol=1e-12)
+    looks_at_values = f is many_forms  # of which the rule of a maximum decides by them
+    assert ("for second derivatives computed by" in compiled.explain()) is not looks_at_values
+
+
 def test_interrupts():
     f = tg.compile(lambda x: np.sum(np.tanh(x) * 1.375), wait=True)
     x = np.linspace(-1.0, 1.0, 3000)
