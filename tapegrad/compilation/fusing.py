@@ -33,7 +33,7 @@ TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
 SIDE_BY_SIDE = 4  # vectors
 LANES = 8  # numbers written at once where one is repeated
-CHUNK = 256  # elements of which all stages are computed
+CHUNK = 128  # elements of which all stages are computed
 UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,

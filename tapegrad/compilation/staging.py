@@ -1,4 +1,4 @@
-"""The stages of a kernel: loops one after the other over a few hundred elements, one vector form in each.
+"""The stages of a kernel: loops one after the other over some elements, one vector form in each.
 
 A loop of several forms, each of what the one before gives, waits for one after the other, as more than one
 element of it is too long for the processor to look at; loops of one form keep it busy. What goes from stage
