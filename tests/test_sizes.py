@@ -44,7 +44,7 @@ NO_SIZE = {
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE"},
-    "compilation/fusing.py": {"UNROLLED"},
+    "compilation/fusing.py": {"UNROLLED", "CHUNK"},
     "compilation/plan.py": {"BLOCK"},
     "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},

@@ -13,13 +13,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core.errors import TypingError
 
 from tapegrad.compilation.rows import Kernel
+from tapegrad.compilation.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.stretching import BLOCK, Stretch
 from tapegrad.kernels.assembly import ENTRY
 from tapegrad.kernels.vecmath import definition, number
@@ -32,6 +33,7 @@ TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
 SIDE_BY_SIDE = 4  # vectors
 LANES = 8  # numbers written at once where one is repeated
+CHUNK = 128  # elements of which all stages are computed
 UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
@@ -51,34 +53,6 @@ def is_form(name: str, char: str) -> bool:
 
 class Unfused(Exception):
     """A step that has no code here."""
-
-
-class Task(NamedTuple):
-    """A step of a kernel: a ufunc or the kernel of a rule, names of what it reads, and of what it gives."""
-
-    function: Any
-    reads: tuple[int, ...]
-    writes: int
-    is_sum: bool = False  # of what it reads, for the block
-
-
-class Parameters(NamedTuple):
-    """Names of what a kernel is given, in order: numbers, arrays it reads and writes, places of sums.
-
-    Those in `cleared` are places of sums that others add to. Of the arrays it reads some are `stretched`.
-    """
-
-    stretched: tuple[tuple[int, Stretch], ...]
-    numbers: tuple[int, ...]
-    read: tuple[int, ...]
-    written: tuple[int, ...]
-    sums: tuple[int, ...]
-    cleared: tuple[int, ...]
-
-    @property
-    def names(self) -> list[int]:
-        """All of them, each once."""
-        return list(dict.fromkeys([*self.numbers, *self.read, *self.written, *self.sums, *self.cleared]))
 
 
 class _Emitter(Emitter):
@@ -151,15 +125,21 @@ def can_emit(function: Any, char: str) -> bool:
         )
     if "special." in _text(function):
         return False
-    scratch = ir.Function(
-        ir.Module(), ir.FunctionType(ir.VoidType(), [TYPES[char]] * len(function.names)), "f"
-    )
-    emit = _Emitter(ir.IRBuilder(scratch.append_basic_block()), char)
     try:
-        _product(emit, function, [Real(emit, x) for x in scratch.args])
+        _forms(function, char)
     except (Unfused, TypingError):
         return False
     return True
+
+
+@functools.cache
+def _forms(function: Any, char: str) -> int:
+    """How many vector forms a step has."""
+    count = len(function.names) if isinstance(function, Kernel) else function.nin
+    scratch = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [TYPES[char]] * count), "f")
+    emit = _Emitter(ir.IRBuilder(scratch.append_basic_block()), char)
+    _result(emit, function, [Real(emit, x) for x in scratch.args])
+    return emit.forms
 
 
 def _text(kernel: Kernel) -> str:
@@ -210,58 +190,93 @@ class _Loop:
         places: dict[int, int],
     ) -> None:  # fmt: skip
         self.function, self.kind, self.extent = function, TYPES[char], extent
-        self.size = np.dtype(char).itemsize
-        self.tasks, self.given = tasks, given
+        self.size, self.given = np.dtype(char).itemsize, given
+        self.stages = Stages(tasks, given, lambda function: _forms(function, char) > 0)
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.emit_numbers = _Emitter(self.b, char)
-        self.known: dict[int, Real] = {}
+        self.numbers: dict[int, Real] = {}
 
     def emit(self) -> None:
         """Emit it."""
-        b, given = self.b, self.given
+        b, given, n = self.b, self.given, self.function.args[-1]
         for name in given.cleared:
             b.store(self.kind(-0.0), self.pointers[name])
         for name in given.numbers:
-            self.known[name] = Real(self.emit_numbers, b.load(self.pointers[name]))
+            self.numbers[name] = Real(self.emit_numbers, b.load(self.pointers[name]))
+        self.totals = {name: self._variable(self.kind(-0.0)) for name in given.sums}
+        self.bad = self._variable(I64(0))
         if self.extent == 1:
-            self._element(I64(0), {})
-            b.ret(self._good(None))
-            return
-        for name, how in given.stretched:
-            self._stretch(name, how)
-        before, loop, after = b.block, *(self.function.append_basic_block(n) for n in ("loop", "after"))
-        b.branch(loop)
-        b.position_at_end(loop)
-        i = b.phi(I64)
-        i.add_incoming(I64(0), before)
-        sums = {name: b.phi(self.kind) for name in given.sums}
-        bad = b.phi(I64)
-        totals = self._element(i, dict(sums))
-        for name, phi in sums.items():
-            phi.add_incoming(self.kind(-0.0), before)
-            phi.add_incoming(totals[name], b.block)
-        bad.add_incoming(I64(0), before)
-        now = self._good(bad)
-        bad.add_incoming(now, b.block)
-        following = b.add(i, I64(1), flags=["nuw", "nsw"])
-        i.add_incoming(following, b.block)
-        branch = b.cbranch(b.icmp_unsigned("<", following, self.function.args[-1]), loop, after)
-        if self.emit_numbers.forms and self.extent >= UNROLLED:
-            branch.set_metadata("llvm.loop", _several_vectors(self.function.module))
-        b.position_at_end(after)
+            for value in self.stages.passed:
+                self.pointers[value] = self._variable(self.kind(0))
+            for stage in self.stages.found:
+                self._element(stage, I64(0), I64(0))
+        else:
+            for name, how in given.stretched:
+                self._stretch(name, how)
+            for value in self.stages.passed:
+                self.pointers[value] = self._room(CHUNK)
+            if len(self.stages.found) == 1:
+                self._loop(self.stages.found[0], I64(0), n)
+            else:
+                with self._counted(b.udiv(b.add(n, I64(CHUNK - 1)), I64(CHUNK))) as k:
+                    begin = b.mul(k, I64(CHUNK))
+                    left = b.sub(n, begin)
+                    count = b.select(b.icmp_unsigned("<", left, I64(CHUNK)), left, I64(CHUNK))
+                    for stage in self.stages.found:
+                        self._loop(stage, begin, count)
         for name in given.sums:
-            b.store(totals[name], self.pointers[name])
-        b.ret(b.zext(b.icmp_unsigned("==", now, I64(0)), I64))
+            b.store(b.load(self.totals[name]), self.pointers[name])
+        b.ret(b.zext(b.icmp_unsigned("==", b.load(self.bad), I64(0)), I64))
+
+    def _loop(self, stage: Stage, begin: Value, count: Value) -> None:
+        """Emit the loop of a stage."""
+        before = self.emit_numbers.forms
+        with self._counted(count) as k:
+            self._element(stage, begin, k)
+        if self.emit_numbers.forms > before and self.extent >= UNROLLED:
+            self.latest.set_metadata("llvm.loop", _several_vectors(self.function.module))
+
+    def _element(self, stage: Stage, begin: Value, k: Value) -> None:
+        """Emit the steps of a stage for an element."""
+        b, emit, known = self.b, self.emit_numbers, dict(self.numbers)
+        for place, value in stage.loads:
+            known[value] = Real(emit, b.load(self._at(place, begin, k)))
+        for task in stage.tasks:
+            values = [known[x] for x in task.reads]
+            if task.is_sum:
+                total = self.totals[task.writes]
+                b.store(b.fadd(b.load(total), values[0].value, flags=["reassoc"]), total)
+            else:
+                known[task.writes] = _result(emit, task.function, values)
+        for place, value in stage.stores:
+            b.store(known[value].value, self._at(place, begin, k))
+        for check in emit.checks:
+            b.store(b.or_(b.load(self.bad), b.zext(b.not_(check), I64)), self.bad)
+        emit.checks.clear()
+
+    def _at(self, place: int, begin: Value, k: Value) -> Value:
+        i = k if place in self.stages.passed else self.b.add(begin, k)
+        return self.b.gep(self.pointers[place], [i], inbounds=True)
+
+    def _variable(self, value: Value) -> Value:
+        """What holds a number, to begin with this one."""
+        with self.b.goto_entry_block():
+            out = self.b.alloca(value.type)
+        self.b.store(value, out)
+        return out
+
+    def _room(self, count: int) -> Value:
+        """Memory for so many elements."""
+        with self.b.goto_entry_block():
+            out = self.b.alloca(ir.ArrayType(self.kind, count))
+            out.align = 64
+            return self.b.bitcast(out, self.kind.as_pointer())
 
     def _stretch(self, name: int, how: Stretch) -> None:
         """Write what an operand is stretched to where the loop finds an element for each of the block."""
         b, source = self.b, self.pointers[name]
-        room = BLOCK + (LANES if how.run == 1 else 0)
-        with b.goto_entry_block():
-            out = b.alloca(ir.ArrayType(self.kind, room))
-            out.align = 64
-        out = b.bitcast(out, self.kind.as_pointer())
+        out = self._room(BLOCK + (LANES if how.run == 1 else 0))
         count = b.udiv(b.add(self.function.args[-1], I64(how.unit - 1)), I64(how.unit))
         with self._counted(count) as j:
             part = b.gep(source, [b.mul(j, I64(how.run))])
@@ -299,30 +314,5 @@ class _Loop:
         yield k
         following = b.add(k, I64(1), flags=["nuw", "nsw"])
         k.add_incoming(following, b.block)
-        b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
+        self.latest = b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
         b.position_at_end(after)
-
-    def _good(self, bad: Value) -> Value:
-        """Whether forms reach this element, as 1 or 0; of several, 0 if they reach it and all before."""
-        b, outside = self.b, I64(0)
-        for check in self.emit_numbers.checks:
-            outside = b.or_(outside, b.zext(b.not_(check), I64))
-        return b.or_(bad, outside) if bad is not None else b.sub(I64(1), b.and_(outside, I64(1)))
-
-    def _element(self, i: Value, sums: dict[int, Value]) -> dict[int, Value]:
-        """Emit the steps for an element; what the sums become."""
-        b = self.b
-        for name in self.given.read:
-            self.known[name] = Real(self.emit_numbers, b.load(self._at(name, i)))
-        for task in self.tasks:
-            values = [self.known[name] for name in task.reads]
-            if task.is_sum:
-                sums[task.writes] = b.fadd(sums[task.writes], values[0].value, flags=["reassoc"])
-            else:
-                self.known[task.writes] = _result(self.emit_numbers, task.function, values)
-        for name in self.given.written:
-            b.store(self.known[name].value, self._at(name, i))
-        return sums
-
-    def _at(self, name: int, i: Value) -> Value:
-        return self.b.gep(self.pointers[name], [i], inbounds=True)

@@ -77,6 +77,7 @@ class Computation:
             pairs = zip(reverse.gradients, program.arguments, strict=True)
             self.parts = [_giving_like(ct, x) for ct, x in pairs]
         self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
+        self.watched = begin, count, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         calls = program.rows.calls
         self.calls = calls, calls or (reverse is not None and reverse.rows.calls)
         state = program.rows.state
@@ -117,6 +118,16 @@ class Computation:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
+    def _planned(self, planning: Planning, begin: int, pull: bool, told: int) -> bool:
+        """As by rows; by a plan if there is one."""
+        plan, compute = planning.plan, functools.partial(Computation.compute, self, begin, pull, told)
+        if plan is not None:
+            if plan.run(told):
+                planning.in_vain = 0
+                return True
+            planning.miss()
+        return compute() and (planning.see(self.watched, told) or compute())
+
 
 class Path(Computation):
     """A way through a function: its program, the number of the result, and words of its events.
@@ -151,7 +162,6 @@ class Path(Computation):
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.plain_calls: list[PlainCall | None] = []  # by events
-        self.watched = self.begin, n, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         self.reason = ""  # why there is no product
         self.served = 0
 
@@ -184,16 +194,7 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        plan = planning.plan
-        if plan is not None:
-            if plan.run(told):
-                planning.in_vain = 0
-                return True
-            planning.miss()
-        found = super().compute(begin, pull, told)
-        if found and not planning.see(self.watched, told):
-            return super().compute(begin, pull, told)
-        return found
+        return self._planned(planning, begin, pull, told)
 
     def _planning(self, begin: int, pull: bool) -> Planning:
         reverse = self.reverse if pull else None
@@ -211,6 +212,8 @@ class Path(Computation):
         second = f"second derivatives are recorded: {self.reason}" if self.reason else ""
         if isinstance(self.product, Product):
             second = f"{len(self.product.program.events)} for second derivatives"
+            how = self.product.planning.explain()
+            second += how and f" {how}"
         compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
         return Way(self.served, len(events), compared, by_python, self.result, second, fused)
@@ -281,6 +284,13 @@ class Product(Computation):
                 value.fill(np.nan)
         self._looked_at = of.looked_at
         super().__init__(program, Reverse(program, moving), path.begin, n)
+        self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
+
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """As by rows, or by a plan behind those of the path."""
+        if begin != self.program.shared or self._looked_at:
+            return super().compute(begin, pull, told)
+        return self._planned(self.planning, begin, pull, told)
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""

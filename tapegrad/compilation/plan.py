@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tapegrad.compilation.arena import Arena, Use
-from tapegrad.compilation.fusing import Parameters, Task, can_emit, emit_kernel
+from tapegrad.compilation.fusing import can_emit, emit_kernel
 from tapegrad.compilation.rows import INITIAL, Block, Rows
 from tapegrad.compilation.scheduling import (
     BLOCK,
@@ -26,6 +26,7 @@ from tapegrad.compilation.scheduling import (
     splits,
     touched,
 )
+from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly

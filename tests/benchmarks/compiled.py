@@ -167,7 +167,7 @@ def of_second_derivatives(what, f, start):
     args = (*start, v[0] if alone else tuple(v))
     wanted = flat((0.0, calls["eager"](*args)))
     for call in calls.values():
-        for _ in range(4):
+        for _ in range(7):
             found = flat((0.0, call(*args)))
         assert difference(found, wanted) < 1e-9, f"{what}: {difference(found, wanted):.1e}"
     inner = {}

@@ -13,9 +13,10 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching
-from tapegrad.compilation.fusing import UNROLLED
+from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.matching import MOST_PLANS
 from tapegrad.compilation.scheduling import MOST_TASKS
+from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.tape.tape import LARGE
@@ -47,8 +48,8 @@ def scaled_by_results(x):
     return np.sum(y * s) + np.mean(y * y) * s
 
 
-LIMITS = UNROLLED, PROGRAM_BLOCK, 2 * PROGRAM_BLOCK
-SIZES = [1, 2, 10, 127, 129, *(n + more for n in LIMITS for more in (-1, 0, 1)), 20_011]
+LIMITS = UNROLLED, CHUNK, PROGRAM_BLOCK, 2 * PROGRAM_BLOCK
+SIZES = sorted({1, 2, 10, 127, 129, *(n + more for n in LIMITS for more in (-1, 0, 1)), 20_011})
 FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
 
 
@@ -533,6 +534,72 @@ def test_operands_that_do_not_go_together():
     blocks = [stretching.cut(n * 1025, [stretching.Stretch(1025, 1)]) for n in (2**15, 2**15 + 1)]
     assert len(blocks[0]) == stretching.MOST_BLOCKS + 1
     assert blocks[1] is None
+
+
+def by_stages(tasks, given, values):
+    """What kernels leave in arrays, of one element, and in sums: by tasks in order, and by stages."""
+    results = []
+    for stages in (None, Stages(tasks, given, lambda f: f is np.sin)):
+        memory, sums = dict(values), dict.fromkeys(given.sums, 0.0)
+        known = dict(values)
+        if stages is None:
+            for task in tasks:
+                found = task.function(*(known[x] for x in task.reads)) if not task.is_sum else None
+                if task.is_sum:
+                    sums[task.writes] += known[task.reads[0]]
+                else:
+                    known[task.writes] = found
+            memory |= {name: known[name] for name in given.written}
+        else:
+            for stage in stages.found:
+                here = {x: values[x] for x in given.numbers} | {x: memory[at] for at, x in stage.loads}
+                for task in stage.tasks:
+                    if task.is_sum:
+                        sums[task.writes] += here[task.reads[0]]
+                    else:
+                        here[task.writes] = task.function(*(here[x] for x in task.reads))
+                memory |= {at: here[x] for at, x in stage.stores}
+                forms = {task.reads for task in stage.tasks if task.function is np.sin}
+                assert len(forms) <= 1
+        results.append(
+            ({name: memory[name] for name in values} | {x: memory[x] for x in given.written}, sums)
+        )
+    return results
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_stages_of_kernels(seed):
+    random = np.random.default_rng(seed)
+    numbers, read = (0,), (1, 2, 3)
+    known, tasks = [0, 1, 2, 3], []
+    for k in range(int(random.integers(1, 30))):
+        function = (np.sin, np.add, np.multiply)[random.integers(3)]
+        reads = tuple(random.choice(known, function.nin).tolist())
+        writes = int(random.choice([1, 2, 3, 10 + k, 10 + k, 10 + k]))
+        tasks.append(fusing.Task(function, reads, writes))
+        known.append(writes)
+        if random.integers(5) == 0:
+            tasks.append(fusing.Task(np.add, (int(random.choice(known)),), 9, True))
+    written = tuple({task.writes for task in tasks if not task.is_sum and random.integers(2)})
+    sums = (9,) if any(task.is_sum for task in tasks) else ()
+    given = fusing.Parameters((), numbers, read, written, sums, ())
+    (wanted, known_sums), (found, sums) = by_stages(tasks, given, dict(enumerate(random.normal(size=4))))
+    assert found == wanted
+    assert sums == pytest.approx(known_sums, rel=1e-12)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_second_derivatives(f):
+    compiled, recorded = tg.compile(f, wait=True), tg.func.hvp(f)
+    x = np.linspace(-1.5, 1.4, 3 * PROGRAM_BLOCK)
+    for k in range(CALLS):
+        point, v = x * (1 + 0.1 * k), np.cos(x + k)
+        wanted = recorded(point, v)
+        error = 1e-12 * np.abs(wanted).max()
+        np.testing.assert_allclose(compiled.hvp(point, v), wanted, rtol=0, atol=error)
+        np.testing.assert_allclose(compiled.grad(point), tg.func.grad(f)(point), rtol=1e-12, atol=1e-12)
+    looks_at_values = f is many_forms  # of which the rule of a maximum decides by them
+    assert ("for second derivatives computed by" in compiled.explain()) is not looks_at_values
 
 
 def test_interrupts():
