@@ -283,7 +283,7 @@ class Kind:
         if self.work.of_tensors or not paths:
             return not self.work.of_tensors
         if paths[0].product is UNTRIED:
-            self.learning.alone(self.learning.product_of, paths[0])
+            self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
     def count(self, in_vain: bool) -> None:
@@ -454,7 +454,9 @@ class _Work:
     def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
         """What computes the Hessian times the direction of the call, which is in its buffers."""
         assert self.begin is not None
-        product: Product | None = self.kind.learning.product_of(path)
+        if path.product is UNTRIED and not self.kind.matcher.compute_to(len(path.program.events)):
+            return None
+        product = self.kind.learning.product_of(path, False)
         if product is not None:
             for buffer, v in zip(product.direction, direction or direction_of(self.begin()), strict=True):
                 buffer[...] = v
