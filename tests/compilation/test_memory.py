@@ -68,7 +68,12 @@ def products(x):
     return np.sum((y @ y.T) ** 2) * 1e-9 + np.mean(np.linalg.norm(y, axis=1))
 
 
-@pytest.mark.parametrize("f", [looking, axes, products])
+def transposed(x):
+    y = (x.reshape(64, -1).T * 1.5 + 0.25) * 0.5
+    return np.sum(np.sum(y * y, axis=1) * y[:, 3]) + np.sum(y)
+
+
+@pytest.mark.parametrize("f", [looking, axes, products, transposed])
 @pytest.mark.parametrize("setting", ["wait", "off"])
 def test_functions_of_large_arrays(f, setting, monkeypatch):
     monkeypatch.setenv("TAPEGRAD_COMPILE", setting)

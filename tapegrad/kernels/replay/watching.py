@@ -69,7 +69,7 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
         return 0
     failed = call(g.append, entries, i64(sheet).op) | told_by(entries, out)
     value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
-    if bytes_of(value) >= w[TRACE_SHADOWED]:
+    if bytes_of(value) >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS:
         i64(args)[0] = value
         value, shadowed = call(g.vectorcall, g.shadow, args, 1, 0), g.true
         if value == 0:
