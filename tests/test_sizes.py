@@ -38,6 +38,7 @@ NO_SIZE = {
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/events.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/learning.py": {"MOST_PATHS"},
+    "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"LIVE", "QUICK", "NO_OP", "MOST_PLANS"},
     "compilation/program.py": {"LIVE"},

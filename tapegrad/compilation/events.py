@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.memory import LARGE
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
@@ -17,6 +18,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
+from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
 
 POWER = MEANING[np.power]
@@ -78,7 +80,10 @@ class Passive:
 
 
 class Event(NamedTuple):
-    """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called."""
+    """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called.
+
+    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype.
+    """
 
     op: Any  # a Primitive, or Passive
     operands: tuple[Source, ...]
@@ -86,6 +91,7 @@ class Event(NamedTuple):
     value: Any
     is_view: bool
     call: Called | None = None
+    known: bool = True
 
 
 class History(NamedTuple):
@@ -125,13 +131,15 @@ class Trace(NamedTuple):
         for k, entry in enumerate(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True)):
             background.pause()
             op, value, operands = entry[0], entry[4], entry[5]
+            if entry[-1]:
+                value = np.empty(value.shape, value.dtype)  # of which no page is used
             attrs, view = entry[6:8] if type(operands) is list else ({}, False)
             if type(operands) is not list:
                 operands = [x if i is None else History(i, j, x) for i, j, x in (entry[5:8], entry[8:11])]
                 operands = operands[: op.arity]
             sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands))
             call = _with_sources(self.calls.get(k), known)
-            events.append(Event(op, sources, attrs, value, view, call))
+            events.append(Event(op, sources, attrs, value, view, call, not entry[-1]))
             known[History(*entry[1:4])] = Source(RESULT, k)
         source = known.get(found)
         if source is None or source.kind != RESULT:
@@ -193,6 +201,7 @@ class Learner:
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
         words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
+        words[layout.TRACE_SHADOWED] = LARGE
         self._words, self.tracing = words.data, abi.address(words)
 
     @property
@@ -265,7 +274,7 @@ class Learner:
             return UNKNOWN if x._tape is None else _history(x)
         if type(x) is np.ndarray:
             listed = self.entries[place + 5]
-            operands = listed if type(listed) is list else self.entries[place + 7 : place + WIDTH : 3]
+            operands = listed if type(listed) is list else self.entries[place + 7 : place + 11 : 3]
             return next((Brought(q) for q, y in enumerate(operands) if y is x), UNKNOWN)
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
             parts = tuple(self._given(part, place) for part in x)
@@ -319,8 +328,11 @@ class Learner:
             self._brought.append(len(self.entries) + 5)
         if attrs and any(isinstance(x, Kept) for x in attrs.values()):
             self._reason = f"{op.name} has factors of its operand, which are others at each call"
-        view = len(operands) == 1 and is_view_of(out._v, value_of(operands[0]))
-        self.entries += (op, *_history(out), out._v, given, attrs or {}, view, None, None, None)
+        value, x = out._v, value_of(operands[0])
+        view = len(operands) == 1 and is_view_of(value, x)
+        shadowed = value.nbytes >= LARGE and not view and value.flags.c_contiguous
+        value = shadow(value) if shadowed else value
+        self.entries += (op, *_history(out), value, given, attrs or {}, view, None, None, None, shadowed)
 
     def history_of(self, found: Any) -> History | None:
         """What tells the Tensor that a function has returned, if it may be a result of these operations."""

@@ -14,7 +14,15 @@ from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
 from tapegrad.compilation.recorded import record_run
-from tapegrad.compilation.wanted import GRADIENT, PRODUCT, VALUE, VALUE_AND_GRADIENT, Wanted, direction_of
+from tapegrad.compilation.wanted import (
+    GRADIENT,
+    LEFT_PRODUCT,
+    PRODUCT,
+    VALUE,
+    VALUE_AND_GRADIENT,
+    Wanted,
+    direction_of,
+)
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, alias_of, has_tangent, value_of, wrap
 from tapegrad.core.grad_mode import _enabled
@@ -58,7 +66,7 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     -------
     Compiled
         A callable that gives the value, with methods ``value_and_grad`` and ``grad`` of the same arguments,
-        ``hvp`` and ``jvp`` of these and a direction, and ``explain``. What they give is built as by
+        ``hvp``, ``vhp`` and ``jvp`` of these and a direction, and ``explain``. What they give is built as by
         `tapegrad.func`: arrays for arrays, floats for floats.
 
     Notes
@@ -157,8 +165,12 @@ class Compiled(Programmed):
         """Return the Hessian of the function times a direction, the last argument, as `tapegrad.func.hvp`."""
         return self._run(PRODUCT, args, kwargs)[1]
 
+    def vhp(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a direction, the last argument, times the Hessian: as `hvp`."""
+        return self._run(LEFT_PRODUCT, args, kwargs)[1]
+
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Callable[..., Any]:
-        """Return ``value_and_grad``, ``grad`` or ``hvp`` by these arguments."""
+        """Return ``value_and_grad``, ``grad``, ``hvp`` or ``vhp`` by these arguments."""
         key = positions(what, argnums)
         if key == self._where:
             return getattr(self, what)  # type: ignore[no-any-return]
@@ -283,7 +295,7 @@ class Kind:
         if self.work.of_tensors or not paths:
             return not self.work.of_tensors
         if paths[0].product is UNTRIED:
-            self.learning.alone(self.learning.product_of, paths[0])
+            self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
     def count(self, in_vain: bool) -> None:
@@ -433,7 +445,7 @@ class _Work:
         if matcher.is_complete(found):
             del found
             path = matcher.path
-            what = self._product(path, direction) if wanted is PRODUCT else path
+            what = self._product(path, direction) if wanted.directed else path
             pulled = wanted.pull or (self.of_tensors and path.is_number)
             if what is not None and matcher.finish(what, pulled):
                 matcher.prefer()
@@ -455,7 +467,9 @@ class _Work:
     def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
         """What computes the Hessian times the direction of the call, which is in its buffers."""
         assert self.begin is not None
-        product: Product | None = self.kind.learning.product_of(path)
+        if path.product is UNTRIED and not self.kind.matcher.compute_to(len(path.program.events)):
+            return None
+        product = self.kind.learning.product_of(path, False)
         if product is not None:
             for buffer, v in zip(product.direction, direction or direction_of(self.begin()), strict=True):
                 buffer[...] = v

@@ -81,10 +81,10 @@ class Learning:
         self._ask(functools.partial(self._renew, paths))
         self.tasks.rotate()  # so that a call that is to be learned from is compared with them
 
-    def product_of(self, path: Path) -> Product | None:
-        """What computes the Hessian times a direction, if there is anything yet."""
+    def product_of(self, path: Path, between: bool) -> Product | None:
+        """What computes the Hessian times a direction, if it is there; `between` calls or in one."""
         if path.product is UNTRIED:
-            self._ask(path.make_product)
+            self._ask(functools.partial(path.make_product, between or not self.at_once))
         found: Any = path.product
         return found if isinstance(found, Product) else None
 

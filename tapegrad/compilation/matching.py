@@ -27,6 +27,7 @@ from tapegrad.compilation.events import (
     Source,
 )
 from tapegrad.compilation.explanation import Way
+from tapegrad.compilation.memory import Releases
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program, alike, are_real_numbers, forward_of, is_same, number_of
 from tapegrad.compilation.recorded import apply_event, operand_value
@@ -44,6 +45,7 @@ from tapegrad.kernels.words import Address
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
@@ -118,15 +120,15 @@ class Computation:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
-    def _planned(self, planning: Planning, begin: int, pull: bool, told: int) -> bool:
-        """As by rows; by a plan if there is one."""
-        plan, compute = planning.plan, functools.partial(Computation.compute, self, begin, pull, told)
+    def _planned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
+        """Compute by a plan if there is one, else by rows."""
+        plan = planning.plan
         if plan is not None:
             if plan.run(told):
                 planning.in_vain = 0
                 return True
             planning.miss()
-        return compute() and (planning.see(self.watched, told) or compute())
+        return by_rows() and (planning.see(self.watched, told) or by_rows())
 
 
 class Path(Computation):
@@ -159,6 +161,7 @@ class Path(Computation):
         self.is_number = value.size == 1 and value.dtype.kind == "f"
         seed = Source(RESULT, result), np.ones_like(value, order="C")
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
+        self._releases = self._releases_of(program, self._reverse)
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.plain_calls: list[PlainCall | None] = []  # by events
@@ -182,10 +185,12 @@ class Path(Computation):
         out.served = self.served
         return out
 
-    def make_product(self) -> None:
-        """Find the product."""
+    def make_product(self, between: bool) -> None:
+        """Find the product; `between` calls values are computed once more, as rules look at them."""
         self.product = None
         try:
+            if between and self._releases and all(self.program.exact):
+                self.program.rows.run(0, len(self.program.events))
             if self.is_number:
                 self.product = Product(self)
         except Exception as error:  # of a rule that cannot be run by itself
@@ -194,7 +199,43 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        return self._planned(planning, begin, pull, told)
+        sparing = self._releases and begin == 0 and not planning.reason
+        by_rows = functools.partial(super().compute, begin, pull, told)
+        return self._planned(
+            planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
+        )
+
+    def _releases_of(self, program: Program, reverse: Reverse | None) -> Releases:
+        """What a call need not keep that nobody has looked into."""
+        kept = [*program.arguments, program.values[self.result], *program.brought()]
+        if reverse is None:
+            return Releases(program.rows.steps, program.values, (), kept)
+        kept += [x for x in reverse.gradients if x is not None]
+        arrays = [*program.values, *reverse.buffers]
+        return Releases(program.rows.steps, arrays, reverse.rows.steps, kept)
+
+    def _sparingly(self, pull: bool, told: int) -> bool:
+        """As `compute` from the first row on, with as little memory as recording takes.
+
+        So it is until there is a plan, which has values in blocks. Should the call leave after all, its
+        values are computed again.
+        """
+        rows, n = self.program.rows, len(self.program.events)
+        state, self._pulls = rows.state, None
+        state[layout.REVERSE_AT] = 0
+        rows.serve(layout.RUN_ALL, rows.at, n, n)
+        if state[layout.HELD]:
+            return super().compute(0, pull, told)
+        if not self.served:
+            pool.give_back()  # what recorded calls have left
+        self._releases.run(rows)
+        raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
+        if raised & told:
+            raise FloatingPointError
+        if pull:
+            self.reverse.rows.run(0, len(self.reverse.rows))
+        self._releases.end()
+        return True
 
     def _planning(self, begin: int, pull: bool) -> Planning:
         reverse = self.reverse if pull else None
@@ -290,7 +331,7 @@ class Product(Computation):
         """As by rows, or by a plan behind those of the path."""
         if begin != self.program.shared or self._looked_at:
             return super().compute(begin, pull, told)
-        return self._planned(self.planning, begin, pull, told)
+        return self._planned(self.planning, told, functools.partial(super().compute, begin, pull, told))
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""

@@ -21,13 +21,15 @@ from tapegrad.compilation.events import (
     Passive,
     Source,
 )
+from tapegrad.compilation.memory import LARGE, Releases
 from tapegrad.compilation.rows import Rows
+from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.tape import tape
 from tapegrad.tape.record import Template
-from tapegrad.tape.tape import LARGE
 
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
 CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
@@ -180,26 +182,41 @@ class Program:
                 view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
             elif view is None:
                 view = np.empty_like(np.asarray(event.value), subok=False)
-                view[...] = event.value
+                if event.known:
+                    view[...] = event.value
             self.values.append(view)
             self._compute(event, operands, view, self.views[-1] or k in unused)
         self.rows.seal()
-        self.exact = self._verified(events) if exact is None else exact
         self.events = [self._own(event, k) for k, event in enumerate(events)]
+        self.exact = self._verified(events) if exact is None else exact
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands."""
         known = [np.asarray(event.value) for event in events]
         for k in range(self.shared):  # where it may be in the very buffers
-            known[k] = known[k].copy()
+            known[k] = known[k].copy() if events[k].known else known[k]
+        shared = self.values[: self.shared]  # of which the call that is learned from may have some
+        releases = Releases(self.rows.steps, self.values, kept=[*self.arguments, *self.brought(), *shared])
         exact = []
         with np.errstate(all="ignore"):
-            for k, (x, y) in enumerate(zip(self.values, known, strict=True)):
+            for k, (event, x) in enumerate(zip(events, self.values, strict=True)):
                 self.rows.run(k, k + 1)
-                exact.append(x.tobytes() == y.tobytes())
+                y = known[k] if event.known else _recorded(event, self.live[k])
+                exact.append(_is_same_bits(x, y))
+                releases.give_back_after(k)
                 background.pause()
+        releases.end()
         self.rows.state[layout.ERRORS_MET] = 0
         return exact
+
+    def brought(self) -> list[np.ndarray]:
+        """Return what takes the numbers and arrays that calls bring."""
+        return [
+            x
+            for event, live in zip(self.events, self.live, strict=True)
+            for source, x in zip(event.operands, live, strict=True)
+            if source.kind == LIVE
+        ]
 
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
@@ -208,7 +225,7 @@ class Program:
             Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
             for source, x in zip(event.operands, self.live[k], strict=True)
         )
-        return event._replace(operands=operands, value=self.values[k])
+        return event._replace(operands=operands, value=self.values[k], known=self.values[k].nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
@@ -267,6 +284,22 @@ class Program:
                 self.rows.call(function, [*operands, out])
 
 
+def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two arrays have the same elements, which may be none that are equal to themselves."""
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return False
+    if not x.size or not (x.flags.c_contiguous and y.flags.c_contiguous):
+        return x.tobytes() == y.tobytes()
+    found: Any = [memoryview(a.reshape(-1).view(np.uint8)) for a in (x, y)]  # type: ignore[arg-type]
+    return bool(found[0] == found[1])
+
+
+def _recorded(event: Event, operands: list[Any]) -> np.ndarray:
+    """What recording gives for these operands."""
+    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
+    return np.asarray(apply(event.op, given, event.attrs)._v)
+
+
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
     out[...] = forward_of(event, [number_of(x) if isinstance(x, np.ndarray) else x for x in operands])
 
@@ -288,7 +321,7 @@ def are_real_numbers(given: Sequence[Any]) -> bool:
 
 def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
     """The form of an op that recording takes for an operand of this size, if that is not NumPy's."""
-    if type(x) is np.ndarray and x.nbytes > LARGE and forward.has_vector_form(op, x.dtype.char):
+    if type(x) is np.ndarray and x.nbytes > tape.LARGE and forward.has_vector_form(op, x.dtype.char):
         form: np.ufunc = forward.vector_form(op, x.dtype.char)
         return form
     return None

@@ -40,6 +40,7 @@ VALUE = Wanted("compile", False, lambda call, found: None)
 VALUE_AND_GRADIENT = Wanted("value_and_grad", True, _gradient)
 GRADIENT = Wanted("grad", True, _gradient)
 PRODUCT = Wanted("hvp", True, pull_twice, True)
+LEFT_PRODUCT = PRODUCT._replace(what="vhp")  # the same, as the Hessian is symmetric
 
 
 def direction_of(call: Call) -> list[Any]:

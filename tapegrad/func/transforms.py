@@ -335,7 +335,7 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.vhp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     array([  6., 120.])
     """
-    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="hvp")
+    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="vhp")
 
 
 def _hvp(call: Call) -> Any:

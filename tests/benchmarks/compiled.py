@@ -5,7 +5,8 @@
 Results are compared first; then each round calls every way in turn, on other values at each call, all but JAX
 with one thread. Printed are best times in microseconds and those of each way over ours, as the median of the
 rounds' ratios and in brackets that of the best times. Then Hessians times directions, what an operation takes
-beyond one on Python's floats, and what the first calls take beside one of ordinary recording.
+beyond one on Python's floats, what the first calls take beside those of ordinary recording, and how much
+memory a process has that calls a function ten times.
 """
 
 import os
@@ -13,6 +14,8 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import importlib
+import subprocess
+import sys
 from itertools import count
 from time import perf_counter
 
@@ -111,16 +114,20 @@ def ways(f, start):
     jax = importlib.import_module("jax")
     jitted = jax.jit(jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums))
 
-    def of_torch(*args):
-        leaves = [TORCH.tensor(x, requires_grad=True) for x in args]
-        y = f(TORCH, *leaves)
-        return y.item(), [g.numpy() for g in TORCH.autograd.grad(y, leaves)]
-
     def of_jax(*args):
         value, gradients = jitted(*args)
         return np.asarray(value), [np.asarray(g) for g in gradients]
 
-    return {"compile": compiled.value_and_grad, "eager": eager, "torch": of_torch, "jax": of_jax}
+    return {"compile": compiled.value_and_grad, "eager": eager, "torch": by_torch(f), "jax": of_jax}
+
+
+def by_torch(f):
+    def call(*args):
+        leaves = [TORCH.tensor(x, requires_grad=True) for x in args]
+        y = f(TORCH, *leaves)
+        return y.item(), [g.numpy() for g in TORCH.autograd.grad(y, leaves)]
+
+    return call
 
 
 def flat(found):
@@ -255,11 +262,56 @@ def of_first_calls():
     print(f"then {more:.0f} calls until kernels are there, {seconds:.2f} s, each {each:.2f} of one recorded")
 
 
-def main():
+def memory(what, way):
+    """Print how much memory a process has at most, and at the end, beyond what it had before its calls."""
+    f, start = CASES[what]
+    if way == "torch":
+        begin_torch()
+        call = by_torch(f)
+    else:
+        argnums = tuple(range(len(start)))
+        call = tg.func.value_and_grad(lambda *x: f(np, *x), argnums)
+        if way == "compile":
+            call = tg.compile(lambda *x: f(np, *x), argnums, wait=True).value_and_grad
+    for _ in range(10):
+        call(*(x.ravel()[:2] if x.ndim == 1 and x.size > 64 else x for x in start))
+
+    def known(name):
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) / 1024 for line in file if line.startswith(name))
+
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # so that the peak begins here
+    begin = known("VmRSS")
+    for _ in range(10):
+        call(*start)
+    print(known("VmHWM") - begin, known("VmRSS") - begin)
+
+
+def of_memory():
+    """Memory of processes with one way each."""
+    print("MiB at most (and after ten calls), beyond those before")
+    for what in [name for name in CASES if "1e" in name or "network" in name]:
+        line = f"{what:30s}"
+        for way in ("compile", "eager", "torch"):
+            command = [sys.executable, "-m", "tests.benchmarks.compiled", what, way]
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            line += "{:10.1f} ({:.1f})".format(*map(float, told))
+        print(line, flush=True)
+
+
+def begin_torch():
     global TORCH
     TORCH = importlib.import_module("torch")
     TORCH.set_num_threads(1)
     TORCH.set_default_dtype(TORCH.float64)
+
+
+def main():
+    if sys.argv[1:]:
+        memory(*sys.argv[1:])
+        return
+    begin_torch()
     jax = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_platforms", "cpu")
@@ -272,6 +324,7 @@ def main():
         of_second_derivatives(what, f, start)
     of_an_operation()
     of_first_calls()
+    of_memory()
 
 
 if __name__ == "__main__":

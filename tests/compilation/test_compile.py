@@ -22,7 +22,7 @@ from tapegrad.compilation.reverse import FEW
 from tapegrad.compilation.rows import BUFFERED
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
-from tapegrad.errors import GradientError, MutationError
+from tapegrad.errors import GradientError, MutationError, ShapeError
 from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
@@ -197,6 +197,18 @@ def test_arrays_where_numbers_were_given():
 def test_shapes(shape):
     x = np.arange(float(np.prod(shape))).reshape(shape) * 0.1
     compare(lambda x: np.sum(x * x) + np.sum(np.sin(x)), [(x + k,) for k in range(4)])
+
+
+@pytest.mark.parametrize("name", ["hvp", "vhp"])
+def test_products_with_the_hessian_name_themselves_in_errors(name):
+    x, product = np.ones(3), getattr(tg.func, name)(tg.compile(smooth))
+    np.testing.assert_allclose(product(x, x), tg.func.hvp(smooth)(x, x), rtol=1e-12)
+    for _ in range(4):  # recorded, and by a program
+        with pytest.raises(ShapeError, match=f"^{name}: direction"):
+            product(x, np.ones(2))
+        product(x, x)
+    with pytest.raises(TypeError, match=f"^{name}: "):
+        product()
 
 
 def test_a_number_is_a_number():

@@ -67,15 +67,24 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
     if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
         w[TRACE_BYTES] = -1
         return 0
-    failed = (
-        call(g.append, entries, i64(sheet).op) | told_by(entries, out) | call(g.append, entries, obj(out).v)
-    )
+    failed = call(g.append, entries, i64(sheet).op) | told_by(entries, out)
+    value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
+    if bytes_of(value) >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS:
+        i64(args)[0] = value
+        value, shadowed = call(g.vectorcall, g.shadow, args, 1, 0), g.true
+        if value == 0:
+            return 1
+    else:
+        invoke(g.incref, value)
+    failed = failed | call(g.append, entries, value)
+    invoke(g.decref, value)
     failed = failed | listed_operand(words, a)
     if b != 0:
         failed = failed | listed_operand(words, b)
     else:
         for _ in range(3):
             failed = failed | call(g.append, entries, g.none_at_all)
+    failed = failed | call(g.append, entries, shadowed)
     return failed & 0xFFFFFFFF
 
 
