@@ -144,7 +144,7 @@ def imported(x, where):
                 return known + 64
             break
         known = get(known, 0)
-    place = roomy(where, 72 + (8 * COMPONENTS + 8) * m * n)
+    place = roomy(where, 72 + 8 * m * n * (COMPONENTS + 1 if how == NUMBERED else 1))
     put(place, 0, get(where, IMPORTS))
     put(place, 1, address)
     put(place, 2, how)
