@@ -256,6 +256,36 @@ def test_a_context_may_outlive_the_call_that_is_learned_from():
         np.testing.assert_array_equal(tg.grad(y, t)[0], np.cos(X) * X + np.sin(X))
 
 
+@pytest.mark.parametrize("n", [4, 40_000])
+def test_threads_in_the_mode_of_a_call(n):
+    """What they do is listed between the operations of the call."""
+
+    def other(t):
+        for _ in range(50):
+            t = t * 0.5 + 1.0
+        return t
+
+    def f(x):
+        other_s = tg.tensor(np.ones(n), requires_grad=True)
+        run = contextvars.copy_context().run
+        thread = threading.Thread(target=run, args=(other, other_s))
+        thread.start()
+        y = other(np.sin(x))
+        thread.join()
+        return np.sum(y * x)
+
+    def alone(x):
+        return np.sum(other(np.sin(x)) * x)
+
+    compiled, x = tg.compile(f, wait=True), np.linspace(-1.0, 1.0, n)
+    for k in range(6):
+        (value, gradient), (wanted, expectation) = (
+            compiled.value_and_grad(x + k), tg.func.value_and_grad(alone)(x + k)
+        )  # fmt: skip
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expectation, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("write", ["y += 1.0", "y[1:] = x[1:]", "y[0] *= 2.0", "y.zero_()"])
 def test_what_was_written_to_gives_no_way(write):
     space = {"np": np}

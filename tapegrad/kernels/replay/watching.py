@@ -67,7 +67,6 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
     if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
         w[TRACE_BYTES] = -1
         return 0
-    failed = call(g.append, entries, i64(sheet).op) | told_by(entries, out)
     value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
     if bytes_of(value) >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS:
         i64(args)[0] = value
@@ -76,6 +75,8 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
             return 1
     else:
         invoke(g.incref, value)
+    # From here on nothing runs that could list another operation in between.
+    failed = call(g.append, entries, i64(sheet).op) | told_by(entries, out)
     failed = failed | call(g.append, entries, value)
     invoke(g.decref, value)
     failed = failed | listed_operand(words, a)
@@ -92,7 +93,7 @@ def listed_operand(words: int, x: int) -> int:
     """List an operand."""
     g, entries = i64(shared()), i64(words)[TRACE_LIST]
     if obj(x).type == g.tensor_type:
-        if obj(x).tape != g.none_at_all:
+        if obj(x).tape != g.none_at_all and obj(x).tape != 0:
             return told_by(entries, x)
         if obj(x).extra == g.none_at_all:
             x = obj(x).v
