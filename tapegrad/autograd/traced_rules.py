@@ -107,6 +107,11 @@ class _Traced:
         self.level, self.primal, self.ref = trace, wrap(value), ref
         self.tangent, self.constant = self.primal, constant
 
+    @property
+    def parts(self) -> list[Tensor]:
+        """As `Dual.parts`."""
+        return [self.primal]
+
     def look(self) -> None:
         """See the rule look at a value."""
         if not self.level.branched:
