@@ -590,7 +590,7 @@ def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) ->
         # what was made may have run a finalizer, that made a view or wrote; from here on nothing is made
         if memory.root is before and memory.latest is latest:
             memory.root = root
-            any(give)
+            any(give)  # of None: all in one go
             return
 
 

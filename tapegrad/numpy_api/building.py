@@ -269,18 +269,20 @@ def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) ->
 
 
 @timed("diagonal")
-def _diagonal(a: Any, of: np.ndarray, offset: int, axis1: int, axis2: int, writeable: bool = False) -> Tensor:
-    """The view that `diagonal` is of a Tensor's value, of which nothing sees yet that it is one."""
+def _diagonal(
+    a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False
+) -> tuple[Tensor, np.ndarray]:
+    """The view that `diagonal` is, of which nothing sees yet that it is one, and the value that it views."""
+    of = a._v
     part, labels, attrs = _diagonal_of(of.shape, operator.index(offset), axis1, axis2)
     value = np.einsum(of[part], *labels) if writeable else of.diagonal(offset, axis1, axis2)
-    return record(VIEW, value, (a,), attrs)
+    return record(VIEW, value, (a,), attrs), of
 
 
 @implements(np.diagonal)
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals of the matrices that two axes span; a view."""
-    of = a._v
-    out = _diagonal(a, of, offset, axis1, axis2, True)
+    out, of = _diagonal(a, offset, axis1, axis2, True)
     return join(a, out, of) if is_view_of(out._v, of) else out
 
 
@@ -289,7 +291,7 @@ def trace(
     a: Operand, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType = None, out: Out = None
 ) -> Tensor:
     """Sum of a diagonal."""
-    found = _diagonal(a, value_of(a), offset, axis1, axis2)
+    found, _ = _diagonal(a, offset, axis1, axis2)
     return sum_(found, None if found._v.ndim == 1 else -1, dtype)
 
 
@@ -297,8 +299,7 @@ def trace(
 def diag(v: Tensor, k: int = 0) -> Tensor:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
-        of = v._v
-        found = _diagonal(v, of, k, 0, 1)
+        found, of = _diagonal(v, k, 0, 1)
         found._v.flags.writeable = False
         return join(v, found, of) if is_view_of(found._v, of) else found
     if v.ndim != 1:
