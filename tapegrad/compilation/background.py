@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from queue import SimpleQueue
 from typing import Protocol
 
 MOST_JOBS = 64  # waiting; more are refused, and asked for again
@@ -61,7 +62,8 @@ class _AtWork(threading.local):
 
 statistics = {"jobs": 0, "seconds": 0.0}
 _jobs: deque[_Job] = deque()  # the first one may be at work
-_wanted = threading.Condition()
+_wanted: SimpleQueue[None] = SimpleQueue()  # an entry a job: who puts one there never waits
+_starting = threading.Lock()
 _thread: list[threading.Thread] = []
 _ended = threading.Event()
 _at_work = _AtWork()
@@ -69,15 +71,18 @@ _at_work = _AtWork()
 
 def submit(owner: Owner, held: int = 0) -> bool:
     """Let the thread do an owner's work, which keeps so many bytes; False where too much is waiting."""
-    with _wanted:
-        full = _jobs and held and held + sum(job.held for job in _jobs) > MOST_HELD
-        if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
-            return False
-        _jobs.append(_Job(owner, held))
-        if not _thread:
-            _thread.append(threading.Thread(target=_work, name="tapegrad-compile", daemon=True))
-            _thread[0].start()
-        _wanted.notify()
+    full = held and _jobs and held + sum(job.held for job in _jobs.copy()) > MOST_HELD
+    if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
+        return False
+    _jobs.append(_Job(owner, held))
+    _wanted.put(None)
+    if not _thread and _starting.acquire(blocking=False):
+        try:
+            if not _thread:
+                _thread.append(threading.Thread(target=_work, name="tapegrad-compile", daemon=True))
+                _thread[0].start()
+        finally:
+            _starting.release()
     return True
 
 
@@ -110,12 +115,9 @@ def describe() -> str:
 def _work() -> None:
     """Do jobs, one after the other."""
     while True:
-        with _wanted:
-            while not _jobs:
-                _wanted.wait()
-        if not _do(_jobs[0].owner()):
+        _wanted.get()
+        while not _do(_jobs[0].owner()):
             _jobs.rotate(-1)
-            continue
         statistics["jobs"] += 1
         _jobs.popleft()
 
@@ -136,12 +138,12 @@ def _do(owner: Owner | None) -> bool:
 
 def _begin_anew() -> None:
     """In a child process there is no such thread, and nobody holds its lock."""
-    global _wanted
+    global _wanted, _starting
     _at_work.owner = None
     dropped = [job.owner() for job in _jobs]
     _jobs.clear()
     _thread.clear()
-    _wanted = threading.Condition()
+    _wanted, _starting = SimpleQueue(), threading.Lock()
     for owner in dropped:
         if owner is not None:
             owner.forget()
