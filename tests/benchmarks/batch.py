@@ -65,7 +65,7 @@ def main():
     )
     parser.add_argument("--dask", action="store_true")
     parser.add_argument("--members", type=int, default=1000)
-    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--steps", type=int, default=250_000)
     parser.add_argument("--chunk-size", type=int)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
