@@ -20,10 +20,19 @@ class Cycle:
 
 
 @contextlib.contextmanager
-def no_collection():
-    """Nothing is collected but in `collecting`, and of that nothing which there is already."""
+def frozen():
+    """Nothing is collected that there is already."""
     gc.collect()
     gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
+def no_collection():
+    """Nothing is collected but in `collecting`."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -31,7 +40,6 @@ def no_collection():
     finally:
         if enabled:
             gc.enable()
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -215,8 +215,14 @@ WRITES = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")  # once, as it takes seconds where there are many objects
+def frozen():
+    with finalizers.frozen():
+        yield
+
+
 @pytest.fixture
-def no_collection():
+def no_collection(frozen):
     with finalizers.no_collection():
         yield
 

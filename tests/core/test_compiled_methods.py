@@ -20,7 +20,7 @@ from tapegrad.kernels import abi, machine
 from tapegrad.ops.primitive import Elementwise
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
-from tests.finalizers import Cycle, collecting, no_collection
+from tests.finalizers import Cycle, collecting, frozen, no_collection
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
@@ -529,7 +529,7 @@ def test_finalizers_that_close_the_tape_while_it_is_recorded_on():
     """A collection inside the call runs them; the operation goes on with another tape."""
     x = leaf(3.0)
 
-    with no_collection():
+    with frozen(), no_collection():
         for _ in range(20):
             y = x * x
             y = y * x

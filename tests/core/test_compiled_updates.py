@@ -15,7 +15,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi, machine
 from tapegrad.tensor import Tensor
-from tests.finalizers import Cycle, collecting, no_collection
+from tests.finalizers import Cycle, collecting, frozen, no_collection
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 OPERATORS = [operator.iadd, operator.isub, operator.imul, operator.itruediv]
@@ -292,7 +292,7 @@ def test_finalizers_that_close_the_tape():
     """A collection inside the call runs them: the update goes on with another tape."""
     x = leaf(np.full(5, 3.0))
 
-    with no_collection():
+    with frozen(), no_collection():
         for k in range(60):
             y = x * x
             z = y * 1.0

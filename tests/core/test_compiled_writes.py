@@ -15,7 +15,7 @@ from tapegrad.errors import GradientError
 from tapegrad.kernels import abi, machine
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
-from tests.finalizers import Cycle, collecting, no_collection
+from tests.finalizers import Cycle, collecting, frozen, no_collection
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
@@ -290,7 +290,7 @@ def test_finalizers_that_close_the_tape_and_look_at_what_is_written(n):
             with contextlib.suppress(GradientError):  # a write is at work
                 views.append(z[:1])
 
-    with no_collection():
+    with frozen(), no_collection():
         for k in range(60):
             y = x * x
             z = y * 1.0

@@ -244,6 +244,7 @@ def test_traces_are_differentiable_and_checked():
         F.divergence(np.sum)(X)
 
 
+@pytest.mark.full
 def test_compiled_functions():
     @tg.njit
     def f(x):

@@ -103,7 +103,6 @@ def attempted(x, k):
     return s
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("outside", [4, -5, 10**12])
 @pytest.mark.parametrize(
     ("f", "does"),

@@ -278,8 +278,10 @@ def _announce(op):
 
 def _compiled(function, definition):
     free = function.__code__.co_freevars
-    module = ast.parse(f"def around({', '.join(free)}):\n    return {function.__name__}")
-    module.body[0].body.insert(0, definition)
+    name = function.__name__
+    known = "" if name in free else f"    global {name}\n"  # where it calls what its module has by its name
+    module = ast.parse(f"def around({', '.join(free)}):\n{known}    return {name}")
+    module.body[0].body.insert(-1, definition)
     space = dict(function.__globals__)
     exec(compile(module, function.__code__.co_filename, "exec"), space)
     return space["around"](*free).__code__

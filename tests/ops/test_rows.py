@@ -19,6 +19,7 @@ ALLOWED = {  # names that mean something else: the module's, the name, what it i
     ("lowering", "stack"): "a function of the language that the sweep is written in",
     ("lowering", "real"): "an attribute of arrays",
     ("lowering", "imag"): "an attribute of arrays",
+    ("masks", "getitem"): "Numba's word for an index",
     ("padding", "maximum"): "a mode of np.pad",
     ("padding", "minimum"): "a mode of np.pad",
     ("padding", "mean"): "a mode of np.pad",
