@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -81,10 +82,12 @@ class Plan:
                 work = item.work[0]
                 self.rows.repeat(work.rows, work.row, not work.told)
             yield
-        self._computed = [x for x in schedule.computed() if x.is_dense]
         self.arena = Arena(self._uses(schedule.items))
         self.rows.move(self.arena)
         self.rows.seal()
+        places = sorted(self.rows.addresses())  # of what is left where it was
+        dense = (x for x in schedule.computed() if x.is_dense)
+        self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
 
     def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array."""

@@ -234,7 +234,7 @@ class Rows:
         for k, row in enumerate(self.words):
             if k in self.tables:
                 yield from self.tables[k][: row[layout.ROW_COUNT]].tolist()
-            elif row[layout.ROW_KIND] == layout.BY_CALL:
+            elif row[layout.ROW_KIND] in (layout.BY_CALL, layout.BY_PYTHON):
                 yield from (abi.address(x) for x in (*self.steps[k].reads, *self.steps[k].writes) if x.size)
             else:
                 yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
