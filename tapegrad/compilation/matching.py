@@ -120,14 +120,8 @@ class Computation:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
-    def _planned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
-        """Compute by a plan if there is one, else by rows."""
-        plan = planning.plan
-        if plan is not None:
-            if plan.run(told):
-                planning.in_vain = 0
-                return True
-            planning.miss()
+    def _unplanned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
+        """Compute by rows what no plan has computed."""
         return by_rows() and (planning.see(self.watched, told) or by_rows())
 
 
@@ -199,9 +193,11 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
+        if planning.run(told):
+            return True
         sparing = self._releases and begin == 0 and not planning.reason
         by_rows = functools.partial(super().compute, begin, pull, told)
-        return self._planned(
+        return self._unplanned(
             planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
         )
 
@@ -331,7 +327,8 @@ class Product(Computation):
         """As by rows, or by a plan behind those of the path."""
         if begin != self.program.shared or self._looked_at:
             return super().compute(begin, pull, told)
-        return self._planned(self.planning, told, functools.partial(super().compute, begin, pull, told))
+        by_rows = functools.partial(super().compute, begin, pull, told)
+        return self.planning.run(told) or self._unplanned(self.planning, told, by_rows)
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""

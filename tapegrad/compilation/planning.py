@@ -63,6 +63,17 @@ class Planning:
         gradients = [] if self._reverse is None else self._reverse.gradients
         return [self._program.values[self._result], *(x for x in gradients if x is not None)]
 
+    def run(self, told: int) -> bool:
+        """Compute a call by the plan; False where there is none, or it cannot."""
+        plan = self.plan
+        if plan is None:
+            return False
+        if plan.run(told):
+            self.in_vain = 0
+            return True
+        self.miss()
+        return False
+
     def miss(self) -> None:
         """Count a call that the plan could not compute."""
         self.in_vain += 1
