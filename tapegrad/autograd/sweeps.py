@@ -37,6 +37,7 @@ from tapegrad.engine.plan import Key, Result
 from tapegrad.engine.rerecord import rerecord
 from tapegrad.engine.sweep import sweep
 from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import STRIDE, Value
@@ -352,6 +353,4 @@ def _memory(value: TensorOrArray) -> int:
     array = value._v if isinstance(value, Tensor) else value
     if not isinstance(array, np.ndarray):
         return id(value)
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return id(array)
+    return id(abi.owner_of(array))

@@ -348,7 +348,7 @@ def _number(buffer: np.ndarray) -> tuple[Address, int]:
     """Where compiled code finds a number, and its dtype's code; zeros where Python is to look at it."""
     if buffer.ndim or buffer.dtype.char not in KINDS:
         return 0, 0
-    return abi.address(buffer), abi.CODES[buffer.dtype.char] | buffer.itemsize << 8
+    return abi.address(buffer), abi.code_of(buffer.dtype.char)
 
 
 def _live(buffer: np.ndarray) -> tuple[int, int]:

@@ -30,13 +30,6 @@ def _advise() -> Callable[[int, int, int], int] | None:
     return function
 
 
-def owner_of(x: np.ndarray) -> np.ndarray:
-    """The array in whose memory an array lies."""
-    while isinstance(x.base, np.ndarray):
-        x = x.base
-    return x
-
-
 def give_back(x: np.ndarray) -> None:
     """Give back the pages that lie in an array as a whole: it is zeros there when it is next read."""
     advise = _advise()
@@ -61,14 +54,14 @@ class Releases:
         self, steps: Sequence[Step], arrays: Iterable[np.ndarray], reverse: Sequence[Step] = (),
         kept: Iterable[np.ndarray] = (),
     ) -> None:  # fmt: skip
-        safe = {id(owner_of(x)) for x in kept}
-        large = {id(x): x for x in map(owner_of, arrays) if x.nbytes >= LARGE and id(x) not in safe}
+        safe = {id(abi.owner_of(x)) for x in kept}
+        large = {id(x): x for x in map(abi.owner_of, arrays) if x.nbytes >= LARGE and id(x) not in safe}
         read: dict[int, int] = {}
         for k, step in enumerate(steps):
             read.update(
-                (id(owner_of(x)), k) for x in (*step.reads, *step.writes) if isinstance(x, np.ndarray)
+                (id(abi.owner_of(x)), k) for x in (*step.reads, *step.writes) if isinstance(x, np.ndarray)
             )
-        late = {id(owner_of(x)) for step in reverse for x in step.reads if not isinstance(x, Block)}
+        late = {id(abi.owner_of(x)) for step in reverse for x in step.reads if not isinstance(x, Block)}
         self.after: dict[int, list[np.ndarray]] = {}
         self.last: list[np.ndarray] = []
         for at, x in large.items():

@@ -74,11 +74,8 @@ def describe(x: Any) -> Operand:
     """Describe an array or a block."""
     array: np.ndarray = x.array if isinstance(x, Block) else x
     low, high = byte_bounds(array) if array.size else (0, 0)
-    owner = array
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
     return Operand(
-        abi.address(array), low, high, id(owner), array.size, array.itemsize, array.dtype.char,
+        abi.address(array), low, high, id(abi.owner_of(array)), array.size, array.itemsize, array.dtype.char,
         array.ndim == 0, is_dense(array), isinstance(x, Block),
     )  # fmt: skip
 

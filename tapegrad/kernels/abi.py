@@ -225,11 +225,23 @@ def _noted(array: np.ndarray) -> Address:
 address = _noted if layout.BOUNDS else location  # of arrays whose memory compiled code works on
 
 
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """Return the array in whose memory an array lies."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def code_of(char: str) -> int:
+    """Return a dtype's code and bytes per element << 8, as compiled code has them."""
+    return CODES[char] | np.dtype(char).itemsize << 8
+
+
 @functools.cache
 def known() -> np.ndarray:
     """Return the table by which compiled code tells a value's dtype; see `kernels.replay.reading`."""
     scalars = [(id(np.dtype(c).type), c) for c in CODES]
     dtypes = [(id(np.dtype(c)), c) for c in CODES]
     rows = [(len(scalars), len(dtypes))]
-    rows += [(at, CODES[c] | np.dtype(c).itemsize << 8) for at, c in (*scalars, *dtypes)]
+    rows += [(at, code_of(c)) for at, c in (*scalars, *dtypes)]
     return np.array(rows, np.int64)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 from tapegrad.kernels import machine
 from tapegrad.kernels.locks import loaded_once
@@ -13,18 +11,14 @@ from tapegrad.kernels.words import Address
 
 
 @loaded_once
-def load() -> Callable[[int, int, int, int], int]:
+def load() -> functools.partial[int]:
     """Return ``run_program(what, state, begin, end)`` of `kernels.replay.programs`."""
-    return functools.partial(_module().enter, address())
+    machine.load()  # by which functions are recorded in compiled code
+    module = machine.build("program", [machine.text_of("programs")], "run_program", layout)
+    return functools.partial(module.enter, module.entry.address)
 
 
 def address() -> Address:
     """Return where that function is."""
-    at: Address = _module().entry.address
+    at: Address = load().args[0]
     return at
-
-
-@loaded_once
-def _module() -> Any:
-    machine.load()  # by which functions are recorded in compiled code
-    return machine.build("program", [machine.text_of("programs")], "run_program", layout)

@@ -25,7 +25,7 @@ def compare_numbers(a: int, b: int, which: int) -> int:
         return 0
     if mode != g.true and mode != g.false:
         if g.matching != 0:
-            follows = is_followed()
+            follows = is_followed(mode)
         if follows < 0:
             return 0
         if follows == 0:

@@ -30,7 +30,10 @@ def given_out(event: int, a: int, b: int) -> int:
     g = i64(shared())
     if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
         return UNHANDLED
-    follows = is_followed()
+    mode = in_force()
+    if mode == 0:
+        return 0
+    follows = is_followed(mode)
     if follows < 0:
         return 0
     if follows == 0:
@@ -41,10 +44,10 @@ def given_out(event: int, a: int, b: int) -> int:
     return out
 
 
-def is_followed() -> int:
-    """Whether the program at work is that of the function that runs here; -1 with an error set."""
-    g, mode, handling = i64(shared()), in_force(), stack(1)
-    if mode == 0 or call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
+def is_followed(mode: int) -> int:
+    """Whether the program at work is that of the function that runs in this mode; -1 with an error set."""
+    g, handling = i64(shared()), stack(1)
+    if call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
         return -1
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
