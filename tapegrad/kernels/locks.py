@@ -26,6 +26,7 @@ R = TypeVar("R")
 WAIT = 60.0  # seconds for what another thread compiles or imports
 _importing = threading.RLock()  # held while Numba is imported, which has no lock before
 _numbas: list[Any] = []  # its lock, from then on
+_registered = threading.Event()  # what Numba can compile
 _taken: dict[int, list[Any]] = {}  # by thread, what a fork at work holds
 _cut_off = False
 
@@ -41,6 +42,8 @@ def compiling() -> Any:
         with _importing:
             if not _numbas:
                 _import_numba()
+    if not _registered.is_set() and threading.current_thread() is threading.main_thread():
+        _register_implementations()
     return _numbas[0]
 
 
@@ -75,6 +78,29 @@ def _import_numba() -> None:
             raise
         importlib.import_module("tapegrad.kernels.vecmath")
         _numbas.append(sys.modules["numba.core.compiler_lock"].global_compiler_lock._lock)
+
+
+def _register_implementations() -> None:
+    """Have Numba list what it can compile, which it does as it compiles first, out of reach of interrupts.
+
+    It reads each list by a generator, which an exception would end: nothing could be compiled from then on.
+    Python raises interrupts in the main thread alone, so another one does it; an interrupt ends the wait.
+    """
+    if _numbas[0]._is_owned():  # by Numba, which has done it
+        _registered.set()
+        return
+    helper = threading.Thread(target=_refresh, name="tapegrad-register", daemon=True)
+    try:
+        helper.start()
+    except RuntimeError:  # the interpreter ends
+        return
+    helper.join()
+
+
+def _refresh() -> None:
+    with _numbas[0]:
+        importlib.import_module("numba.core.registry").cpu_target.target_context.refresh()
+    _registered.set()
 
 
 @contextlib.contextmanager
