@@ -356,7 +356,7 @@ def check_chain(case, count):
     assert left <= AFTER_FREE
 
 
-@pytest.mark.parametrize("case", thinned(CASES, {"no_backward_10", "kept_losses"}.__contains__))
+@pytest.mark.parametrize("case", thinned(CASES, {"kept_losses"}.__contains__))
 def test_flat(case):
     check_growth(case, REDUCED[case])
 

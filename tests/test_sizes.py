@@ -324,7 +324,7 @@ def products(n):
                 compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
 
 
-@crosses("ops.decompositions", "BLOCK")
+@crosses("ops.decompositions", "BLOCK", full=True)
 def triangles(n):
     """First derivatives, on arrays, are those that are recorded, which are computed by eliminations."""
     for dtype in ("f", "d", "F", "D"):
@@ -396,7 +396,7 @@ def axes(n):
     gradient_is(lambda x: np.sum(tg.logsumexp(x, axis=n - 1)), x, share)
 
 
-@crosses("numpy_api.shapes", "MANY")
+@crosses("numpy_api.shapes", "MANY", full=True)
 def operands(n):
     x = leaf(np.array([0.5, 2.0]))
     gradient_is(lambda x: np.sum(np.stack([x * x] * n)), x, n * np.array([1.0, 4.0]))
@@ -537,7 +537,7 @@ def part_of_a_tape_that_is_swept(n):
         np.testing.assert_allclose(h.tolist(), g.tolist() / value * 3, rtol=1e-10)
 
 
-@crosses("kernels.replay.layout", "MOST_PROGRAMS")
+@crosses("kernels.replay.layout", "MOST_PROGRAMS", full=True)
 def shapes_of_rules(n):
     """Sums of arrays of so many shapes, each with a program; then the first again."""
     tapes.close(tapes.current())
@@ -599,7 +599,7 @@ def rows_eliminated(n):
         triangular_systems_are_solved(rows, 3)
 
 
-@crosses("ops.triangles", "COLUMNS")
+@crosses("ops.triangles", "COLUMNS", full=True)
 def right_sides(n):
     triangular_systems_are_solved(BLOCK + 5, n)
 

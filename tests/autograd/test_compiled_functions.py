@@ -94,7 +94,7 @@ def test_gradcheck_and_constants(no_python):
 
 
 @pytest.mark.parametrize(
-    "how", every(["float32", "transposed", "a hook", "retained", "batched", "recorded"], 3)
+    "how", every(["float32", "transposed", "a hook", "retained", "batched", "recorded"], 6)
 )
 def test_what_python_runs(how):
     x, y = leaves((3, 3), np.float32 if how == "float32" else float)

@@ -308,6 +308,7 @@ def anew():
     return PROGRAM.format(seed=time.time_ns(), wait=False)
 
 
+@pytest.mark.full
 def test_it_is_kept_on_disk():
     if cache.directory() is None:
         pytest.skip("nothing is kept")
@@ -319,6 +320,7 @@ def test_it_is_kept_on_disk():
     assert "'compiled': 0" in second.stdout, second.stdout
 
 
+@pytest.mark.full
 def test_the_setting():
     code = PROGRAM.format(seed=1, wait=False) + "print(f.explain(), tg.show_config())"
     told = run(code, TAPEGRAD_COMPILE="off").stdout

@@ -12,6 +12,7 @@ from tests.ops import checks
 from tests.ops.layouts import PLAIN, Absent
 from tests.ops.samples import REAL_ONLY
 from tests.ops.test_every_op import NAMES
+from tests.tiers import every
 
 ORDER, POINTS = 6, 32
 NOISE = 1e-12  # of coefficients times the powers of the radius, by the largest value
@@ -62,7 +63,7 @@ def nested(case, along, operands, n):
         return tg.tensor(np.zeros(out.shape, out.dtype)) if tangent is None else tangent
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - REAL_ONLY))
+@pytest.mark.parametrize("name", every(sorted(set(NAMES) - REAL_ONLY), 3))
 def test_series_of_complex_numbers(name):
     cases = checks.sample(name, PLAIN, "complex128")
     for case in [] if isinstance(cases, Absent) else cases:

@@ -75,12 +75,14 @@ def entries(directory, suffix):
     return found
 
 
+@pytest.mark.full
 def test_a_second_process_compiles_nothing(filled):
     compiled, cached, _ = gradient(filled)
     assert compiled == 0
     assert cached > 0
 
 
+@pytest.mark.full
 def test_the_directory_is_the_user_s_alone(filled):
     for path in [filled, *[p for p in filled.iterdir() if p.is_dir()]]:
         assert path.stat().st_mode & 0o077 == 0
@@ -117,17 +119,20 @@ def test_a_directory_others_can_write_to_is_refused(copy, mode):
     assert (compiled > 0, cached, used) == (True, 0, "None")
 
 
+@pytest.mark.full
 def test_an_inner_directory_others_can_write_to_is_refused(copy):
     for inner in copy.iterdir():
         inner.chmod(0o777)
     assert gradient(copy, WHERE)[2] == "None"
 
 
+@pytest.mark.full
 def test_a_link_in_place_of_the_directory_is_refused(copy, tmp_path):
     (tmp_path / "link").symlink_to(copy)
     assert gradient(tmp_path / "link", WHERE)[2] == "None"
 
 
+@pytest.mark.full
 def test_an_inner_link_is_refused(copy, tmp_path):
     (inner,) = [p for p in copy.iterdir() if p.is_dir()]
     inner.rename(tmp_path / "elsewhere")
@@ -135,6 +140,7 @@ def test_an_inner_link_is_refused(copy, tmp_path):
     assert gradient(copy, WHERE)[2] == "None"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
 def test_a_directory_of_somebody_else_is_refused(copy):
     """Root gives its cache away; others take one of root's."""
@@ -220,6 +226,7 @@ def test_a_cache_that_others_could_exchange_is_refused(filled, tmp_path, mode):
     assert gradient(link / "cache", WHERE)[2] != "None"
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="only root gives folders away")
 def test_a_cache_below_the_folder_of_somebody_else_is_refused(copy):
     os.chown(copy.parent, 65534, 65534)

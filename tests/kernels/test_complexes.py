@@ -4,6 +4,8 @@ import mpmath
 import numpy as np
 import pytest
 
+from tests.tiers import every
+
 from .test_emit import compiled
 
 PARTS = [
@@ -28,7 +30,7 @@ def close(found, wanted, ulps, alone=True):
 
 
 @pytest.mark.parametrize("dtype", ["complex128", "complex64"])
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", every(ALONE, 2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_complex_forms_at_the_edges_are_numpys(name, dtype):
     z = GRID.astype(dtype)

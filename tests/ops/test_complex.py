@@ -7,6 +7,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.ops.primitive import REGISTRY
+from tests.tiers import every
 
 
 def operands(dtype=complex, n=3):
@@ -90,7 +91,7 @@ def test_derivatives_beside_differences(name):
     assert tg.gradgradcheck(FUNCTIONS[name], operands())
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", every(FUNCTIONS, 4))
 def test_single_precision(name):
     """Gradients have the dtype of what they belong to."""
     found = []

@@ -82,6 +82,7 @@ def explained(text, reasons=EQUIVALENT):
     return next((reason for part, reason in reasons.items() if re.search(part, text)), None)
 
 
+@pytest.mark.full
 def test_a_few_mutants_are_noticed():
     found, *_ = mutants.survivors(mutants.chosen(12, SEED))
     assert not [text for text in found if explained(text) is None]
@@ -124,6 +125,7 @@ def test_mutants_are_noticed():
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="a wrong address ends the process")
 
 
+@pytest.mark.full
 @needs_fork
 def test_a_few_mutants_of_calls_by_address_are_noticed():
     chosen = [row for row in mutants.by_address() if explained(row[0], BY_ADDRESS) is None][::80]

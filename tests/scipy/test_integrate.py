@@ -9,7 +9,7 @@ import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd import gradcheck
 from tapegrad.errors import UnsupportedOpError
-from tests.tiers import thinned
+from tests.tiers import every, thinned
 
 
 def leaf(x):
@@ -150,7 +150,7 @@ ROUGH = [
 ]
 
 
-@pytest.mark.parametrize("a", [0.3, 0.5])
+@pytest.mark.parametrize("a", every([0.3, 0.5], 2))
 def test_a_derivative_is_found_to_the_tolerances(a):
     """Also where the function itself needs fewer panels."""
     for f, slope in ROUGH:
