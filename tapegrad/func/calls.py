@@ -374,7 +374,7 @@ def transformed(
     directed
         Whether the last argument is a direction.
     native
-        What does it in `native.derivative` where `f` is compiled, if anything does.
+        What does it in `native` where `f` is compiled, if anything does: of `derivative`, or with its module.
     program
         What does it by programs where `f` has them, if anything does.
     """
@@ -388,7 +388,11 @@ def transformed(
         return how(Call(what, of, where, args, kwargs, directed), *more)
 
     named(what, f, derivative)
-    return getattr(load("derivative"), native)(f, argnums).beside(derivative) if native else derivative
+    if not native:
+        return derivative
+    module, _, name = native.rpartition(".")
+    made: Function = getattr(load(module or "derivative"), name)(f, argnums).beside(derivative)
+    return made
 
 
 def vector(what: str, v: Operand, like: Tensor) -> Tensor:

@@ -162,14 +162,16 @@ def vjp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     Parameters
     ----------
     f, argnums, has_aux
-        As for `value_and_grad`; `f` may return any array, or a nested container of arrays.
+        As for `value_and_grad`; `f` may return any array, or a nested container of arrays. A compiled
+        function returns numbers, arrays, or tuples of such.
 
     Returns
     -------
     callable
         Of the arguments of `f`: ``(value, pullback)``, with aux ``(value, pullback, aux)``. The pullback
         takes a cotangent built as the value, and gives the product as gradients are given; it may be called
-        again and again without another call of `f`. What it needs lives as long as it does.
+        again and again without another call of `f`. What it needs lives as long as it does. That of a
+        compiled function can be made and called in compiled code, and differentiated there.
 
     Examples
     --------
@@ -177,8 +179,22 @@ def vjp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     >>> value, pullback = tg.func.vjp(lambda x: x**2)(np.array([1.0, 2.0]))
     >>> value, pullback(np.array([1.0, 10.0])), pullback(np.array([0.0, 1.0]))
     (array([1., 4.]), array([ 2., 40.]), array([0., 4.]))
+
+    In compiled code, of two results:
+
+    >>> @tg.njit
+    ... def sums(x):
+    ...     return np.sum(x), np.sum(x**2)
+    >>> pull = tg.func.vjp(sums)
+    >>> @tg.njit
+    ... def both(x):
+    ...     value, pullback = pull(x)
+    ...     return pullback((1.0, 0.0)), pullback((0.0, value[1]))
+    >>> both(np.array([1.0, 2.0]))
+    (array([1., 1.]), array([10., 20.]))
     """
-    return transformed("vjp", f, argnums, Call.recorded, _vjp, has_aux)
+    native = "" if has_aux else "pullback.vjp"
+    return transformed("vjp", f, argnums, Call.recorded, _vjp, has_aux, native=native)
 
 
 def _vjp(call: Call, has_aux: bool) -> Any:

@@ -27,6 +27,7 @@ _ADVICE = (
     (r"was compiled when",
      "call it with Tensors, or differentiate it, before the value changes; or make the value an argument"),
     (r"a direction of argument", "give each argument that is differentiated by a direction of its shape"),
+    (r"a cotangent is built as", "give a number for a number, an array for an array, a tuple for a tuple"),
     (r"where real numbers and arrays are wanted", "return numbers, arrays, and tuples of such"),
     (r"where one number is wanted", "return one real number: a sum, a part or an absolute value"),
     (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),

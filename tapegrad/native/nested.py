@@ -40,12 +40,13 @@ def _code(text: str, space: Namespace) -> Code:
     return space["impl"]
 
 
-def _is_active(kind: Type) -> bool:
+def has_derivative(kind: Type) -> bool:
+    """Whether an argument is an active number, or an array of such."""
     return is_active(kind) or is_active_array(kind)
 
 
 def _spec_of(kinds: Sequence[Type]) -> Spec:
-    return next(k.spec if is_active(k) else k.dtype.spec for k in kinds if _is_active(k))
+    return next(k.spec if is_active(k) else k.dtype.spec for k in kinds if has_derivative(k))
 
 
 @functools.cache
@@ -103,7 +104,11 @@ class Block:
         How many directions there are, each a value for each of those.
     kinds
         The types of the arguments, and behind them of the directions.
+    before
+        Names of what the code takes before the arguments.
     """
+
+    before: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -120,13 +125,13 @@ class Block:
         self.inner = self.spec if taped(self.spec) else self.spec[:-1]
         self.size = components(self.inner)
         self.given = len(kinds) - count * len(moving)
-        self.active = [k for k, kind in enumerate(kinds) if _is_active(kind)]
+        self.active = [k for k, kind in enumerate(kinds) if has_derivative(kind)]
         # what the reverse sweep differentiates by, and has tangents of
         self.by = tuple(sorted({*moving, *(k for k in self.active if k < self.given)}))
 
     def _tangents(self, k: int, rows: list[str]) -> str:
         """Components beyond the value of an argument, and those of its directions."""
-        own = [f"a{k}[{q}]" for q in range(1, self.size)] if _is_active(self.kinds[k]) or rows else []
+        own = [f"a{k}[{q}]" for q in range(1, self.size)] if has_derivative(self.kinds[k]) or rows else []
         parts = [*own, *(f"{row}[{q}]" for row in rows for q in range(self.size))]
         return f"({''.join(f'{part}, ' for part in parts)})"
 
@@ -138,7 +143,7 @@ class Block:
         return [f"a{place + len(self.moving) * j}" for j in range(self.count)]
 
     def _value(self, k: int) -> str:
-        return f"a{k}[0]" if _is_active(self.kinds[k]) or k in self.by or k >= self.given else f"a{k}"
+        return f"a{k}[0]" if has_derivative(self.kinds[k]) or k in self.by or k >= self.given else f"a{k}"
 
     def _call(
         self, by: Sequence[int], more: Callable[[int], list[str]], space: Namespace, also: Sequence[str] = ()
@@ -179,13 +184,19 @@ class Block:
         size = self.size << count
         return tuple(range(size - self.size, size))
 
-    def value(self, part: Callable[[int], Intrinsic]) -> Code:
-        """Return the code of the derivative: what is given is ``x0, x1, ...``."""
-        spec, space = (*(1,) * self.count, *self.inner), self._space(part)
+    def _found(self, space: Namespace) -> tuple[str, Sequence[int]]:
+        """The expression of its components, and by which arguments they are: of several a tuple each."""
+        spec = (*(1,) * self.count, *self.inner)
         by = self.by if self.inner else self.moving  # the others have no tangents that must not be left out
         space["run"] = self.recorded(twin_of(self.primal, spec), by, spec, self._lanes(self.count))
+        return self._call(by, self._direction, space), by
+
+    def value(self, part: Callable[[int], Intrinsic]) -> Code:
+        """Return the code of the derivative: what is given is ``x0, x1, ...``."""
+        space = self._space(part)
+        found, by = self._found(space)
         lines, outs, several = self._parts(), [], len(by) > 1
-        lines.append(f"found = {self._call(by, self._direction, space)}")
+        lines.append(f"found = {found}")
         lines += ["tape, first, count = 0, 0, 0"]
         sizes = [f"x{k}.size" if isinstance(kind, types.Array) else "1" for k, kind in enumerate(self.kinds)]
         if taped(self.spec):
@@ -217,7 +228,7 @@ class Block:
             lines.append(f"first += {sizes[k]} if tape else 0")
             outs.append(f"out{place}")
         lines.append(f"return {', '.join(outs)}")
-        names = ", ".join(f"x{k}" for k in range(len(self.kinds)))
+        names = ", ".join([*self.before, *(f"x{k}" for k in range(len(self.kinds)))])
         return _code(f"def impl({names}):\n    " + "\n    ".join(lines) + "\n", space)
 
     def _reverse(self, kind: Type, part: Callable[[int], Intrinsic]) -> Code:
@@ -270,12 +281,12 @@ class Block:
         return _code("def impl(tape, block):\n    " + "\n    ".join([*lines, "return 0"]) + "\n", space)
 
 
-def _inner(g, v):
+def inner(g, v):
     """The sum of the products of two numbers, or of two arrays' elements."""
     raise NotImplementedError
 
 
-@overload(_inner)
+@overload(inner)
 def _inner_of(g, v):
     if not isinstance(g, types.Array):
         return lambda g, v: g * v
@@ -289,6 +300,17 @@ def _inner_of(g, v):
         return total
 
     return impl
+
+
+def check(name: str, kinds: Sequence[Type]) -> None:
+    """Refuse other arguments of a derivative that is recorded than real numbers and arrays of such."""
+    for kind in kinds:
+        number = is_active(kind) or isinstance(kind, PASSIVE)
+        array = isinstance(kind, types.Array) and is_active_array(kind) >= holds_active(kind)
+        if not number and not (array and kind.ndim):
+            raise TypingError(
+                f"tapegrad: {name}, where it is recorded, takes real numbers and arrays of such; found {kind}"
+            )
 
 
 # What is called in place of a derivative: `block` is the gradient's or that of the Hessian's product. Behind
@@ -360,7 +382,7 @@ class Nested:
         if form is None:
             raise TypingError(f"tapegrad: {self.name} is not recorded; {', '.join(FORMS)} of a function are")
         several, count = len(self.moving) > 1, len(kinds) - (self.name in TAKING)
-        self._check(kinds[:count])
+        check(self.name, kinds[:count])
         last = f"args[{count}]"
         directions = [f"{last}[{q}]" if several else last for q in range(len(self.moving))]
         text = form.format(
@@ -372,21 +394,11 @@ class Nested:
         block, twin = self._block(kinds[:count], kinds[count:]), twin_of(self.primal, _spec_of(kinds))
         taken, more = block.py_func.__code__.co_argcount, 2 if array else 1
         space: Namespace = {
-            "np": np, "statement": statement, "inner": _inner, "dtype": token(_spec_of(kinds)),
+            "np": np, "statement": statement, "inner": inner, "dtype": token(_spec_of(kinds)),
             "block": self.releasing(block, taken, range(taken + more)),
             "twin": self.releasing(twin, count, range(count + 1)),
         }  # fmt: skip
         return _code(f"def impl(*args):\n    {text}\n", space)
-
-    def _check(self, kinds: Sequence[Type]) -> None:
-        for kind in kinds:
-            number = is_active(kind) or isinstance(kind, PASSIVE)
-            array = isinstance(kind, types.Array) and is_active_array(kind) >= holds_active(kind)
-            if not number and not (array and kind.ndim):
-                raise TypingError(
-                    f"tapegrad: {self.name}, where it is recorded, takes real numbers and arrays of such; "
-                    f"found {kind}"
-                )
 
     def _block(self, given: Sequence[Type], direction: Sequence[Type]) -> Compiled:
         if any(k >= len(given) for k in self.moving):
@@ -397,7 +409,7 @@ class Nested:
             rest = [types.Array(types.float64, x.ndim, "C") if isinstance(x, types.Array) else types.float64]
         elif rest and len(self.moving) > 1:
             rest = list(rest[0])
-        self._check(rest)
+        check(self.name, rest)
         ways = self.recorded, self.releasing
         block = Block(self.primal, *ways, self.moving, 1 if rest else 0, [*given, *rest])
         return piece(block.value(self.part))

@@ -13,7 +13,7 @@ from tapegrad.native.algebra import I8, I32, I64, Emitter
 from tapegrad.native.annotations import Builder, Module, Value
 
 # Words of a tape's state.
-TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS, CHUNKS, IMPORTS = range(11)
+TOP, LIMIT, COUNT, BASE, END, COTANGENTS, ROOM, OWNED, BLOCKS, CHUNKS, IMPORTS, SWEPT = range(12)
 # Words of a block, statements whose derivative is a function's: the block before it, how many bytes and
 # statements there are below it, addresses of functions ``(tape, block)``, and what these know.
 NEXT, PLACE, BEFORE, REVERSE, DROP, KNOWN = range(6)
