@@ -15,9 +15,8 @@ from tapegrad.autograd import recorded_rules as rules
 from tapegrad.autograd import traced_rules
 from tapegrad.autograd.deferred import compute_deferred
 from tapegrad.core import compiled_methods, dispatch
-from tapegrad.core.base import Operand
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.engine.plan import begin, end, end_sweep, shrink, spend
+from tapegrad.engine.plan import end_sweep, sweeps
 from tapegrad.engine.sweep import descriptor
 from tapegrad.engine.watched import BOTH
 from tapegrad.errors import KernelError
@@ -27,10 +26,11 @@ from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, TRACED, Attributes
 from tapegrad.tape.record import STRIDE, Record
-from tapegrad.tape.tape import LEFT, Claim, Columns, Tape, leave
+from tapegrad.tape.tape import Claim, Columns, Tape, forks
 from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
+CLAIM = ("flags", "frees", "_thread", "_forks", "state", "tape", "seen")  # slots, as compiled code fills them
 _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
@@ -92,10 +92,13 @@ def _replace(enter: machine.Enter) -> None:
     """Let compiled code find gradients, where objects are laid out as it knows them."""
     global gradients, backward, rerecord, rerecord_sealed
     if compiled_methods.words and not layout.BOUNDS:
+        if not compiled_methods.share_slots(layout.CLAIM_FLAGS_SLOT, _Sweep, CLAIM):
+            return
         compiled_methods.share(
             {
-                layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe, layout.CLAIM: _claim,
-                layout.UNCLAIM: _unclaim, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
+                layout.WORKSPACE: _workspace, layout.DESCRIBE: _describe,
+                layout.CLAIM_TYPE: _Sweep, layout.FORKS: forks, layout.SWEEPS: sweeps,
+                layout.TELL_FAILURE: _tell_failure, layout.APPLY_RULE: _apply_rule, layout.OPS: BY_OPCODE,
                 layout.CALL_HOOKS: _call_hooks, layout.CALL_POST_HOOKS: _call_post_hooks,
                 layout.CALL_LEAF_HOOKS: _call_leaf_hooks, layout.END_SWEEP: end_sweep,
                 layout.WATCH: _begin_profile, layout.END_WATCH: _end_profile,
@@ -164,61 +167,31 @@ def _describe(tape: Tape, at: Address) -> None:
 
 
 class _Sweep(Claim):
-    """A compiled sweep's hold on a tape; to what waits for several gradients it is the sweep at work.
+    """A compiled sweep's hold on a tape; to what waits for several gradients it is the sweep at work."""
 
-    `again` tells that the tape had been left before.
-    """
-
-    __slots__ = ("_state", "_tape", "again", "seen")
-
-    def __init__(self, tape: Tape, state: State, frees: bool) -> None:
-        super().__init__(bytes(state.flags[: state.view[layout.RECORDS]]), frees)
-        self.seen: dict[Any, Any] = {}
-        self._tape, self._state, self.again = tape, state, tape.limit == LEFT
+    __slots__ = ("seen", "state", "tape")
+    seen: dict[Any, Any]
+    state: Address
+    tape: Tape
 
     def watched(self) -> set[Any]:
         """What is attached to leaves that the sweep computes the gradients of."""
-        records = self._state.buffers[layout.SINKS][: self._state.view[layout.SINK_COUNT]]
-        cells = [self._tape.imports.get(k) for k in records.tolist()]
+        state = _states[self.state]
+        records = state.buffers[layout.SINKS][: state.view[layout.SINK_COUNT]]
+        cells = [self.tape.imports.get(k) for k in records.tolist()]
         return {cell.hooks for cell in cells if cell is not None}
 
     def will_run(self, tape: Tape, k: Record) -> bool:
         """Whether the sweep computes the gradient of a record."""
-        return tape is self._tape and k < len(self.flags) and self.flags[k] & BOTH == BOTH
+        return tape is self.tape and k < len(self.flags) and self.flags[k] & BOTH == BOTH
 
 
-def _claim(tape: Tape, at: Address, frees: bool) -> _Sweep | None:
-    """Leave a tape and claim it for a sweep; None if another is at work, or calls lack what was released."""
-    state, log = _states[at], tape.log
-    claim = _Sweep(tape, state, frees)
-    if not claim.again:
-        leave(tape)
-    sealed = state.view[layout.WIDTH] == 1
-    if not sealed and len(log) != STRIDE * state.view[layout.RECORDS]:  # sealed or recorded on meanwhile
-        return None
-    if any(call.released for call in tape.calls.values()):
-        return None
-    if tape.claim(claim):
-        tape.release(claim)
-        return None
-    begin(claim)
-    return claim
-
-
-def _unclaim(tape: Tape, at: Address, claim: _Sweep, marks: Operand, status: int) -> None:
-    """End the claim of a sweep that came to its end, unless its status says other; mark what it frees."""
-    end(claim)
-    tape.release(claim)
-    state = _states[at]
-    if status != layout.DONE:
-        op = BY_OPCODE[tape.operation(state.view[layout.POSITION])[0]]
-        if status == layout.MEMORY:
-            raise MemoryError(f"no memory for the cotangents of {op}")
-        raise KernelError(f"the kernel of {op} failed")
-    if marks is not None:
-        spend(tape, state, state.flags, state.view[layout.RECORDS], marks)
-        if claim.again:
-            shrink(tape)
+def _tell_failure(tape: Tape, at: Address, status: int) -> None:
+    """Raise what a sweep has failed by."""
+    op = BY_OPCODE[tape.operation(_states[at].view[layout.POSITION])[0]]
+    if status == layout.MEMORY:
+        raise MemoryError(f"no memory for the cotangents of {op}")
+    raise KernelError(f"the kernel of {op} failed")
 
 
 @np.errstate(all="ignore")

@@ -108,6 +108,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.WINDOW_TEXT: "window", layout.CALL_TEXT: "__call__", layout.OPAQUE_TEXT: "opaque",
     layout.STORAGE_TEXT: "storage", layout.VERSION_TEXT: "version", layout.SEVERAL_TEXT: "several",
     layout.RETAINS_GRAD_TEXT: "retains_grad", layout.DELITEM_TEXT: "__delitem__",
+    layout.SWEEPS_TEXT: "sweeps", layout.RELEASED_TEXT: "released", layout.RELEASE_TEXT: "release",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
@@ -235,6 +236,14 @@ def _numbers(kind: type[Tensor], sheets: np.ndarray, name: Any) -> dict[int, int
         layout.COMPARE_BY_METHOD: _slot(kind, COMPARE),
         layout.TRUTH_BY_METHOD: _slot(kind, TRUTH),
     } | {word: abi.numpy_function("_ARRAY_API", place) for word, place in NUMPY.items()}
+
+
+def share_slots(place: int, kind: type[Any], names: tuple[str, ...]) -> bool:
+    """Let compiled code know where objects of a type keep slots; whether that can be told."""
+    offsets = _slots(kind, names)
+    for word, offset in enumerate(offsets or (), place):
+        words[word] = offset
+    return offsets is not None
 
 
 def share(objects: dict[int, Any]) -> None:

@@ -24,13 +24,22 @@ from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import STRIDE, Place, Record
 from tapegrad.tape.tape import LEFT, Cell, Claim, Columns, Tape, checksum, give_back, leave
 
-_stack = threading.local()  # sweeps at work in this thread
 Result: TypeAlias = tuple[Tape, Record]
 Key: TypeAlias = Cell | Result  # what a sweep finds the cotangent of
 Array = np.ndarray
 SMALL, SMALL_BYTES = 256, 1 << 16  # a smaller tape is left to its next pruning
 MOST = 1 << 16  # records of a tape
 WORDS = layout.TAPE_WORDS
+
+
+class _AtWork(threading.local):
+    """Weak references to the sweeps at work in this thread; compiled ones are there too."""
+
+    def __init__(self) -> None:
+        self.sweeps: list[weakref.ref[AtWork]] = []
+
+
+sweeps = _AtWork()
 
 
 class Job(Claim):
@@ -382,18 +391,16 @@ class Plan:
             shrink(tape, job)
 
 
-def spend(tape: Tape, state: State, flags: Any, n: int, marks: Any = None) -> bool:
+def spend(tape: Tape, state: State, flags: Any, n: int) -> bool:
     """Release what the records of a sweep just run have read, and mark them; whether there are such.
 
-    `flags` are those of the plan; `marks` has a byte for each record that the tape will have.
+    `flags` are those of the plan.
     """
     for k, call in tape.calls.copy().items():
         if k < n and flags[k] & layout.ACTIVE:
             call.release()
-    known = tape.freed_flags(n)
-    if known is not None:
-        marks = known
-    elif marks is None:
+    marks = known = tape.freed_flags(n)
+    if marks is None:
         whole = tape.columns is not None and tape.columns.n == n
         marks = np.zeros(n if whole else MOST, np.uint8)
     state.view[layout.FREED] = abi.address(marks)
@@ -454,25 +461,17 @@ class AtWork(Protocol):
 
 def begin(sweep: AtWork) -> None:
     """Let a sweep be the one at work in this thread."""
-    _sweeps().append(weakref.ref(sweep))
+    sweeps.sweeps.append(weakref.ref(sweep))
 
 
 def end(sweep: AtWork) -> None:
     """Let the sweep before this one be at work again."""
-    _sweeps()[:] = [other for other in _sweeps() if other() not in (None, sweep)]
-
-
-def _sweeps() -> list[weakref.ref[AtWork]]:
-    try:
-        return _stack.sweeps  # type: ignore[no-any-return]
-    except AttributeError:
-        _stack.sweeps = []
-        return _stack.sweeps  # type: ignore[no-any-return]
+    sweeps.sweeps[:] = [other for other in sweeps.sweeps if other() not in (None, sweep)]
 
 
 def at_work() -> AtWork:
     """Return the sweep at work in this thread, the innermost of several."""
-    return next(sweep for other in reversed(_sweeps()) if (sweep := other()) is not None)
+    return next(sweep for other in reversed(sweeps.sweeps) if (sweep := other()) is not None)
 
 
 def _refuse_freed(job: Job) -> None:

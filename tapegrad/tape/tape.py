@@ -57,16 +57,16 @@ class Claim:
     def __init__(self, flags: bytes | memoryview, frees: bool) -> None:
         self.flags: Any = flags
         self.frees = frees
-        self._thread, self._forks = threading.get_ident(), len(_forking)
+        self._thread, self._forks = threading.get_ident(), len(forks)
 
     def at_work(self) -> bool:
         """Whether its sweep can still be: not in a child that another thread forked."""
-        return all(thread == self._thread for thread in _forking[self._forks :])
+        return all(thread == self._thread for thread in forks[self._forks :])
 
 
-_forking: list[int] = []  # the thread that forked, for each fork that led to this process
+forks: list[int] = []  # the thread that forked, for each fork that led to this process
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _forking.append(threading.get_ident()))
+    os.register_at_fork(after_in_child=lambda: forks.append(threading.get_ident()))
 
 
 next_serial = count(1).__next__

@@ -21,8 +21,8 @@ from tapegrad.kernels.replay.operands import (
     same_words,
     size_of,
 )
-from tapegrad.kernels.replay.suspending import plan_whole, suspended, watched_leaves
-from tapegrad.kernels.replay.sweep import run_open, spend
+from tapegrad.kernels.replay.suspending import is_left, mark_spent, plan_whole, suspended, watched_leaves
+from tapegrad.kernels.replay.sweep import run_open
 
 
 def gradients_of(self: int, args: int, count: int) -> int:
@@ -137,11 +137,6 @@ def results(n: int) -> int:
             else:
                 i64(out + TUPLE_ITEMS_AT)[q] = x
     return out
-
-
-def is_left(tape: int) -> int:
-    """Whether a tape takes no more records."""
-    return call(i64(shared()).long_as, obj(tape).limit) < 0
 
 
 def values_of(tape: int) -> int:
@@ -488,27 +483,10 @@ def leave_swept(state: int, tape: int, marks: int) -> int:
     g, args = i64(shared()), stack(1)
     if marks == 0:
         return 1
-    known = obj(tape).freed != g.none_at_all  # then its marks are those of the plan
-    if known == 0:
-        i64(state).freed = obj(marks).data
-    spent = spend(state)
-    if spent != 0 and known:
-        before = obj(tape).held
-        invoke(g.incref, g.none_at_all)
-        obj(tape).held = g.none_at_all
-        invoke(g.decref, before)
-    elif spent != 0:
-        invoke(g.incref, marks)
-        invoke(g.incref, g.none_at_all)
-        before = obj(tape).held
-        obj(tape).freed, obj(tape).held = marks, g.none_at_all
-        invoke(g.decref, g.none_at_all)  # what stood in the place of the marks
-        invoke(g.decref, before)
+    mark_spent(state, tape, marks)
     i64(args)[0] = tape
     left = call(g.vectorcall, g.end_sweep, args, 1, 0)
-    if left != 0:
-        invoke(g.decref, left)
-    return left
+    return drop_position(left, left)
 
 
 def planned(state: int, held: int, n: int, how: int) -> int:

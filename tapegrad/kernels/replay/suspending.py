@@ -7,10 +7,10 @@ from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.links import deposit
 from tapegrad.kernels.replay.loops import checksum
-from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, size_of
+from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, has, size_of
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.records import count_of
-from tapegrad.kernels.replay.sweep import place_columns, plan_read, read_log, run, start_open
+from tapegrad.kernels.replay.sweep import place_columns, plan_read, read_log, run, spend, start_open
 
 
 def plan_whole(state: int, tape: int, log: int) -> int:
@@ -58,40 +58,180 @@ def mark_hooked(state: int, hooks: int) -> int:
 
 def suspended(state: int, tape: int, log: int, marks: int) -> int:
     """As `run_open`, where Python may run in between: the tape is left, claimed and planned again first."""
-    g, args, error, status = i64(shared()), stack(5), stack(3), UNHANDLED
-    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), g.true
-    if marks == 0:
-        i64(args)[2] = g.false
-    claim = call(g.vectorcall, g.claim, args, 3, 0)
-    if claim == 0:
-        status = MEMORY
-    elif claim != g.none_at_all:
+    g, error, again, begun = i64(shared()), stack(3), is_left(tape), 0
+    note, claim = 0, new_claim(state, tape, 1 * (marks != 0))
+    if claim != 0:
+        note = call(g.refer_weakly, claim, 0)
+    status = MEMORY
+    if note != 0:
+        status = claim_tape(state, tape, log, note)
+    if status == DONE:
         status = plan_whole(state, tape, log)
-        begun = 1 * (status == DONE)
-        if begun:
+        if status == DONE:
+            begun = 1
             start_open(state)
             status = run_watched(state, tape, log)
-        failed = 1 * (status == RAISED)
         if status == ANOMALY:
             begun, status = 0, UNHANDLED  # a sweep in parts says what is nan
-        if failed:
+        if begun and status != DONE and status != RAISED:
+            status = tell_failure(state, tape, status)
+        if status == RAISED:
             invoke(g.error_take, error, error + 8, error + 16)
-        i64(args)[2], i64(args)[3], i64(args)[4] = claim, marks, call(g.long_from, status * begun)
-        if marks == 0 or begun == 0 or failed:
-            i64(args)[3] = g.none_at_all
-        done = call(g.vectorcall, g.unclaim, args, 5, 0)
-        invoke(g.decref, i64(args)[4])
-        drop_position(done, 0)
-        if failed:
-            if done == 0:
-                invoke(g.error_clear)
+        unclaim_tape(tape, note)
+        if status == RAISED:
             invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
-        if failed or done == 0:
             status = MEMORY
-    if claim != 0:
-        invoke(g.decref, claim)
-    invoke(g.decref, i64(args)[1])
-    return status
+        elif begun and marks != 0 and mark_swept(state, tape, marks, again) == 0:
+            status = MEMORY
+        elif begun == 0:
+            status = UNHANDLED
+    drop_position(note, 0)
+    return drop_position(claim, status)
+
+
+def is_left(tape: int) -> int:
+    """Whether a tape takes no more records."""
+    return call(i64(shared()).long_as, obj(tape).limit) < 0
+
+
+def new_claim(state: int, tape: int, frees: int) -> int:
+    """A new sweep's hold on a tape, that nothing knows yet; 0 with an error set."""
+    g, s = i64(shared()), i64(state)
+    claim = call(g.allocate_object, g.claim_type, 0)
+    if claim == 0:
+        return 0
+    obj(claim).claim_flags, obj(claim).claim_seen = call(g.bytes_from, s.flags, s.records), call(g.new_dict)
+    obj(claim).claim_thread = call(g.long_from, call(g.thread))
+    obj(claim).claim_forks = call(g.long_from, obj(g.forks).size)
+    obj(claim).claim_state = call(g.long_from, state)
+    obj(claim).claim_tape, obj(claim).claim_frees = tape, g.false
+    if frees:
+        obj(claim).claim_frees = g.true
+    invoke(g.incref, tape)
+    invoke(g.incref, obj(claim).claim_frees)
+    missing = 1 * (obj(claim).claim_flags == 0 or obj(claim).claim_seen == 0 or obj(claim).claim_state == 0)
+    if missing or obj(claim).claim_thread == 0 or obj(claim).claim_forks == 0:
+        return drop_position(claim, 0)
+    return claim
+
+
+def claim_tape(state: int, tape: int, log: int, note: int) -> int:
+    """Leave a tape and claim it, by a weak reference to a hold: DONE; MEMORY with an error set.
+
+    UNHANDLED if another sweep is at work there, if calls lack what was released, or where garbage that was
+    collected as this was made ready has sealed the tape or recorded there.
+    """
+    g, s, args = i64(shared()), i64(state), stack(1)
+    if is_left(tape) == 0:
+        i64(args)[0] = tape
+        left = call(g.vectorcall, g.leave, args, 1, 0)
+        if left == 0:
+            return MEMORY
+        invoke(g.decref, left)
+    if s.width != 1 and (obj(tape).log != log or obj(log).size != 4 * s.records):
+        return UNHANDLED
+    if obj(obj(tape).claims).size != 0 or lacks_released(tape):
+        return UNHANDLED
+    if call(g.dict_set, obj(tape).claims, note, g.none_at_all) & 0xFFFFFFFF:
+        return MEMORY
+    sweeps = call(g.get_attribute, g.sweeps, g.sweeps_text)
+    failed = 1 * (sweeps == 0)
+    if failed == 0:
+        failed = call(g.append, sweeps, note) & 0xFFFFFFFF
+    if failed:
+        invoke(g.dict_delete, obj(tape).claims, note)
+    return drop_position(sweeps, DONE * (failed == 0) + MEMORY * (failed != 0))
+
+
+def unclaim_tape(tape: int, note: int) -> int:
+    """End a claim; the sweep before this one is at work again."""
+    g = i64(shared())
+    if call(g.dict_delete, obj(tape).claims, note) & 0xFFFFFFFF:
+        invoke(g.error_clear)
+    sweeps = call(g.get_attribute, g.sweeps, g.sweeps_text)
+    if sweeps == 0:
+        invoke(g.error_clear)
+        return 0
+    for q in range(obj(sweeps).size - 1, -1, -1):
+        if i64(obj(sweeps).items)[q] == note:
+            invoke(g.cut, sweeps, q, q + 1, 0)
+    return drop_position(sweeps, 0)
+
+
+def lacks_released(tape: int) -> int:
+    """Whether a call on a tape lacks what another sweep has released."""
+    g, at, pair, calls = i64(shared()), stack(1), stack(2), obj(tape).calls
+    i64(at)[0] = 0
+    while call(g.dict_next, calls, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        if has(i64(pair)[1], g.released_text, g.false) == 0:
+            return 1
+    return 0
+
+
+def tell_failure(state: int, tape: int, status: int) -> int:
+    """Let Python raise what a sweep has failed by: RAISED, with an error set."""
+    g, args = i64(shared()), stack(3)
+    i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, state), call(g.long_from, status)
+    if i64(args)[1] != 0 and i64(args)[2] != 0:
+        drop_position(call(g.vectorcall, g.tell_failure, args, 3, 0), 0)
+    drop_position(i64(args)[1], 0)
+    return drop_position(i64(args)[2], RAISED)
+
+
+def mark_swept(state: int, tape: int, marks: int, again: int) -> int:
+    """Let go of what a claimed sweep has used, on a tape that had been left before it if `again`.
+
+    0 with an error set.
+    """
+    g, args = i64(shared()), stack(1)
+    if release_calls(state, tape) == 0:
+        return 0
+    mark_spent(state, tape, marks)
+    if again == 0:
+        return 1
+    i64(args)[0] = tape
+    done = call(g.vectorcall, g.end_sweep, args, 1, 0)
+    return drop_position(done, done)
+
+
+def release_calls(state: int, tape: int) -> int:
+    """Let go of what calls that a sweep came to have kept for it; 0 with an error set."""
+    g, s, at, pair, args, out = i64(shared()), i64(state), stack(1), stack(2), stack(1), 1
+    if obj(obj(tape).calls).size == 0:
+        return 1
+    calls = call(g.copy_dict, obj(tape).calls)
+    if calls == 0:
+        return 0
+    i64(at)[0] = 0
+    while out != 0 and call(g.dict_next, calls, at, pair, pair + 8) & 0xFFFFFFFF != 0:
+        k = call(g.long_as, i64(pair)[0])
+        if k < s.records:
+            if u8(s.flags)[k] & ACTIVE:
+                release = call(g.get_attribute, i64(pair)[1], g.release_text)
+                out = 0
+                if release != 0:
+                    out = call(g.vectorcall, release, args, 0, 0)
+                drop_position(out, 0)
+                drop_position(release, 0)
+    return drop_position(calls, out)
+
+
+def mark_spent(state: int, tape: int, marks: int) -> int:
+    """Note on a tape what a sweep has released: in its own marks, or in those that it has."""
+    g, s, known = i64(shared()), i64(state), obj(tape).freed
+    if known != g.none_at_all:
+        if extent_of(known, 0, 1) < s.records:
+            return 0
+        marks = known
+    s.freed = obj(marks).data
+    if spend(state) != 0:
+        before = obj(tape).held
+        invoke(g.incref, marks)
+        invoke(g.incref, g.none_at_all)
+        obj(tape).freed, obj(tape).held = marks, g.none_at_all
+        invoke(g.decref, known)
+        invoke(g.decref, before)
+    return 0
 
 
 def run_watched(state: int, tape: int, log: int) -> int:
