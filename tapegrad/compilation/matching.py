@@ -648,7 +648,7 @@ class Matcher:
             and (x.shape, x.strides) == (buffer.shape, buffer.strides)
             and x.dtype is buffer.dtype
         ):
-            buffer[...] = x
+            path.program.copies.take(buffer, x)
             return True
         if isinstance(x, Handle) and not _is_constant(x):
             return False
@@ -667,7 +667,7 @@ class Matcher:
             return False
         if to_compute and buffer.ndim and value.strides != buffer.strides:
             return False  # sums in another order
-        buffer[...] = value
+        path.program.copies.take(buffer, value)
         return True
 
     def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:
