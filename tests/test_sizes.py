@@ -37,6 +37,7 @@ NO_SIZE = {
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/events.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
     "compilation/learning.py": {"MOST_PATHS"},
     "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look

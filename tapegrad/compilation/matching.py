@@ -373,6 +373,19 @@ def _giving_like(ct: np.ndarray | None, x: np.ndarray) -> Callable[[], Any]:
     return _giving(ct) if ct.ndim == x.ndim else functools.partial(np.full_like, x, ct)
 
 
+def _is_alike(value: Any, buffer: np.ndarray) -> bool:
+    """Whether a buffer can take a value; one in another order is another way, as sums add it up otherwise."""
+    if value.shape != buffer.shape or value.dtype != buffer.dtype:
+        return False
+    return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
+
+
+def _order(x: np.ndarray) -> list[int]:
+    """The axes as they lie in memory."""
+    longer = [d for d, n in enumerate(x.shape) if n > 1 and x.size]
+    return sorted(longer, key=lambda d: -abs(x.strides[d]))
+
+
 def _is_constant(x: Handle) -> bool:
     """Whether a Tensor is to what is recorded what its value is."""
     if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
@@ -618,7 +631,7 @@ class Matcher:
         return (
             event.op is op
             and len(operands) == len(event.operands)
-            and (value is None or (value.shape == buffer.shape and value.dtype == buffer.dtype))
+            and (value is None or _is_alike(value, buffer))
             and alike(event.attrs, attrs)
             and all(self._takes(path, k, q, x, value is None) for q, x in enumerate(operands))
         )
@@ -635,7 +648,7 @@ class Matcher:
             and (x.shape, x.strides) == (buffer.shape, buffer.strides)
             and x.dtype is buffer.dtype
         ):
-            buffer[...] = x
+            path.program.copies.take(buffer, x)
             return True
         if isinstance(x, Handle) and not _is_constant(x):
             return False
@@ -654,7 +667,7 @@ class Matcher:
             return False
         if to_compute and buffer.ndim and value.strides != buffer.strides:
             return False  # sums in another order
-        buffer[...] = value
+        path.program.copies.take(buffer, value)
         return True
 
     def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:

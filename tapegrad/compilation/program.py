@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.copies import Copies
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -145,6 +146,8 @@ class Program:
         A buffer for the result of each event; that of a view is the view.
     live
         For each event, buffers of its operands: those of numbers and arrays take what a call brings.
+    copies
+        What takes large arrays.
     exact
         Of which events the rows give the bits of recording; of others Python computes the value.
     shared
@@ -159,8 +162,9 @@ class Program:
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
         self.arguments: list[np.ndarray] = [np.array(x) for x in arguments]
+        self.copies = Copies()
         if before is not None:
-            self.arguments = before.arguments
+            self.arguments, self.copies = before.arguments, before.copies
         for buffer, x in zip(self.arguments, arguments, strict=True):
             if buffer is not x:  # as another thread may be writing to it
                 buffer[...] = x
@@ -231,7 +235,7 @@ class Program:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
         for source, to in zip(event.operands, before.live[k], strict=True):
             if filled and source.kind == LIVE:
-                to[...] = source.value
+                self.copies.take(to, source.value)
         self.live.append(before.live[k])
         self.views.append(before.views[k])
         self.values.append(before.values[k])

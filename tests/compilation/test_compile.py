@@ -231,6 +231,17 @@ class Parameters:
     bias: float
 
 
+def test_layouts_of_plain_arrays_are_ways():
+    """What is computed of one in another order is in that order, and summed up so."""
+    a = np.random.default_rng(0).normal(size=(2, 5000)) * 1e3
+    compiled = tg.compile(lambda x, a: np.sum(a * x))
+    recorded = tg.func.value_and_grad(compiled.plain)
+    for k in range(12):
+        given = (np.asfortranarray(a), a, np.repeat(a, 2, axis=1)[:, ::2])[k // 2 % 3]
+        assert compiled.value_and_grad(0.3, given)[0] == recorded(0.3, given)[0]
+    assert follows(compiled)
+
+
 def test_trees():
     def f(p, x, q):
         return np.sum(np.tanh(x @ p.weights + p.bias)) * q["scale"][0]
