@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.core.base import Handle, TensorOrArray, alias_of, wrap
 from tapegrad.core.context_manager import Block
+from tapegrad.core.forward_mode import open_levels, reopened
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
 from tapegrad.core.saved_values import Packing
 from tapegrad.errors import GradientError
@@ -184,6 +185,7 @@ class _Frame:
         outer = in_force("packing")
         self.function, self.kwargs = function, kwargs
         self.args = [_kept(x, outer) for x in args]
+        self.levels = open_levels()
         self.random = np.random.get_state() if random else None  # noqa: NPY002
         self.count = 0
         self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []
@@ -226,7 +228,7 @@ class _Frame:
         before = _enabled.get()
         try:
             change_mode(packing=packing, forward=None)
-            with enable_grad(), contextlib.suppress(_Enough):
+            with reopened(self.levels), enable_grad(), contextlib.suppress(_Enough):
                 self.function(*[arg() for arg in self.args], **self.kwargs)
         finally:
             _enabled.set(before)
