@@ -252,6 +252,16 @@ def test_packed_results_hold_no_memory():
     del arrays
 
 
+def test_F13_what_pack_computes_of_tensors_that_require_grad_is_not_recorded():
+    x, scale = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    with saved_tensors_hooks(lambda saved: saved * scale, lambda kept: kept / scale):
+        y = np.sum(np.exp(x) * np.sin(x))
+        (slope,) = tg.grad(y, x, create_graph=True)
+    (g,) = tg.grad(np.sum(slope), x)
+    assert np.allclose(slope.detach(), np.exp([1, 2]) * (np.sin([1, 2]) + np.cos([1, 2])))
+    assert np.allclose(g, 2 * np.exp([1, 2]) * np.cos([1, 2]))
+
+
 # ---------------------------------------------------------------- checkpoint
 
 
