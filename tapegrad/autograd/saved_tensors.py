@@ -16,7 +16,16 @@ import numpy as np
 
 from tapegrad.core.base import Handle, TensorOrArray, alias_of, wrap
 from tapegrad.core.context_manager import Block
-from tapegrad.core.grad_mode import Mode, _enabled, change_mode, enable_grad, in_force, is_grad_enabled
+from tapegrad.core.forward_mode import open_levels, reopened
+from tapegrad.core.grad_mode import (
+    Mode,
+    _enabled,
+    change_mode,
+    enable_grad,
+    in_force,
+    is_grad_enabled,
+    within,
+)
 from tapegrad.core.saved_values import Packing
 from tapegrad.errors import GradientError
 from tapegrad.tensor import Tensor
@@ -34,13 +43,32 @@ __all__ = [
 _disabled: ContextVar[str | None] = ContextVar("tapegrad_saved_tensors_hooks_disabled", default=None)
 
 
-class saved_tensors_hooks(Block):
+class _Packed(Block):
+    """Context manager: what derivatives will read is packed."""
+
+    def __init__(self, packing: Packing) -> None:
+        self._packing = packing
+
+    def __enter__(self) -> None:
+        message = _disabled.get()
+        if message is not None:
+            raise GradientError(message)
+        self.at_end(partial(self._restore, _enabled.get()))
+        change_mode(packing=self._packing)
+
+    def _restore(self, before: bool | Mode) -> None:
+        _enabled.set(before)
+        self._packing.close()
+
+
+class saved_tensors_hooks(_Packed):
     """Context manager: what derivatives will read passes through two functions.
 
     Parameters
     ----------
     pack_hook : callable
-        ``pack_hook(tensor)``, called with each value as an operation saves it; returns anything.
+        ``pack_hook(tensor)``, called with each value as an operation saves it; returns anything. Nothing
+        in it is recorded.
     unpack_hook : callable
         Gets that, when a sweep needs the value, and returns a Tensor of the same value.
 
@@ -64,18 +92,8 @@ class saved_tensors_hooks(Block):
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        self._packing = Packing(pack_hook, unpack_hook)
-
-    def __enter__(self) -> None:
-        message = _disabled.get()
-        if message is not None:
-            raise GradientError(message)
-        self.at_end(partial(self._restore, _enabled.get()))
-        change_mode(packing=self._packing)
-
-    def _restore(self, before: bool | Mode) -> None:
-        _enabled.set(before)
-        self._packing.close()
+        # what it would record would be packed, too, without an end
+        super().__init__(Packing(partial(within, {"recording": False}, pack_hook), unpack_hook))
 
 
 class disable_saved_tensors_hooks(Block, contextlib.ContextDecorator):
@@ -184,6 +202,7 @@ class _Frame:
         outer = in_force("packing")
         self.function, self.kwargs = function, kwargs
         self.args = [_kept(x, outer) for x in args]
+        self.levels = open_levels()
         self.random = np.random.get_state() if random else None  # noqa: NPY002
         self.count = 0
         self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []
@@ -226,7 +245,7 @@ class _Frame:
         before = _enabled.get()
         try:
             change_mode(packing=packing, forward=None)
-            with enable_grad(), contextlib.suppress(_Enough):
+            with reopened(self.levels), enable_grad(), contextlib.suppress(_Enough):
                 self.function(*[arg() for arg in self.args], **self.kwargs)
         finally:
             _enabled.set(before)
@@ -290,5 +309,5 @@ def checkpoint(
     if not is_grad_enabled():
         return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, preserve_rng_state)
-    with saved_tensors_hooks(frame.pack, frame.unpack):
+    with _Packed(Packing(frame.pack, frame.unpack)):
         return function(*args, **kwargs)

@@ -8,8 +8,10 @@ right whichever way its parts are taken, and a tangent of one level is never tak
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 _serials = count(1)
+_reopening = threading.RLock()
 
 
 class Level:
@@ -51,14 +54,17 @@ class Level:
     notes
         What the records of primals were computed from, by serial of the tape, then number of the record: the
         result and the operands as duals. None when the level was closed.
+    reopened
+        How many run code again that ran while the level was open, since it was closed.
     """
 
-    __slots__ = ("__weakref__", "_note", "lanes", "notes", "serial")
+    __slots__ = ("__weakref__", "_note", "lanes", "notes", "reopened", "serial")
 
     def __init__(self, lanes: int | None = None) -> None:
         self.lanes = lanes
         self.serial = next(_serials)
         self.notes: dict[int, Notes] | None = {}
+        self.reopened = 0
         self._note = weakref.ref(self, OPEN.discard)
         OPEN.add(self._note)
 
@@ -66,6 +72,21 @@ class Level:
         """Let there be no tangents of this level any more."""
         self.notes = None
         OPEN.discard(self._note)
+
+    def reopen(self) -> bool:
+        """Let there be tangents of this level once more, until `leave`; False if it is open still."""
+        if self.notes is not None and not self.reopened:
+            return False
+        self.reopened += 1
+        self.notes = {} if self.notes is None else self.notes
+        OPEN.add(self._note)
+        return True
+
+    def leave(self) -> None:
+        """Undo `reopen`."""
+        self.reopened -= 1
+        if not self.reopened:
+            self.close()
 
     def push(
         self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
@@ -155,6 +176,24 @@ class Dual:
         return Dual(self.level, function(self.primal), function(self.tangent))
 
 
+def open_levels() -> list[Level]:
+    """Return the levels that are open, in any thread."""
+    return [level for r in tuple(OPEN) if (level := r()) is not None]
+
+
+@contextmanager
+def reopened(levels: Sequence[Level]) -> Iterator[None]:
+    """Let Tensors carry tangents of levels that were closed meanwhile, as when code ran that is run again."""
+    with _reopening:
+        mine = [level for level in levels if level.reopen()]
+    try:
+        yield
+    finally:
+        with _reopening:
+            for level in mine:
+                level.leave()
+
+
 def dual(level: Level, primal: Tensor, tangent: Tensor) -> Tensor:
     """Return a Tensor that carries a tangent."""
     return wrap(primal._v, DUAL, Dual(level, primal, tangent))
@@ -227,8 +266,7 @@ def known(tape: Tape, k: Record) -> tuple[Tensor | None, list[Tensor | None]] | 
 
 def _noted() -> list[tuple[int, dict[int, Notes]]]:
     """Serials and notes of the levels that are open."""
-    levels = [r() for r in tuple(OPEN)]
-    return [(level.serial, level.notes) for level in levels if level is not None and level.notes]
+    return [(level.serial, level.notes) for level in open_levels() if level.notes]
 
 
 def origin_of(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:

@@ -186,10 +186,13 @@ class Sweep(Plan):
         if job.columns.opcode(k) == LINK:
             return self._hand_over(job, k)
         job.flags[k] |= layout.RULE
+        hooked = len(job.tape.hooks)
         self._by_rule(job, k)
         self.state.view[layout.FINISH] = 1
         for watch in job.ripe.pop(k, ()):
             self._call(watch)
+        if len(job.tape.hooks) != hooked:  # attached to this tape, on which the sweep goes on
+            self._flag_rules(job)
         self.state.view[layout.STOP_EACH] = 1  # it may have attached something to records of older tapes
 
     def _call(self, watch: Any) -> None:

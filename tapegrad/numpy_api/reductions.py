@@ -225,8 +225,9 @@ def _spread(
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
-        wide = np.dtype(float) if dtype is None and value_of(x).dtype.kind in "iub" else None
-        total = sum_(square, axes, wide, None, keepdims)
+        if dtype is None and value_of(x).dtype.kind in "iub":
+            dtype = np.dtype(float)
+        total = sum_(square, axes, dtype, None, keepdims)
         divisor = np.maximum(count - ddof, 0)
         if mask is not None:
             divisor = np.reshape(divisor, shape_of(total))

@@ -242,15 +242,15 @@ def nanvar(
     ddof = degrees("nanvar", ddof, correction)
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     filled, missing = _filled(a, 0.0)
-    filled = filled if dtype is None else astype(filled, np.dtype(dtype))
     mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
     count = _present(axis, missing, where, True)
     with np.errstate(divide="ignore", invalid="ignore"):
         if mean is NOT_GIVEN:
-            mean = np.sum(filled, axis=axis, keepdims=True, where=mask) / np.asarray(count, filled.dtype)[()]
+            total = np.sum(filled, axis=axis, dtype=dtype, keepdims=True, where=mask)
+            mean = total / np.asarray(count, total.dtype)[()]
         off = np.where(mask, filled - mean, filled.dtype.type(0))
         squares = np.real(off * np.conj(off)) if np.iscomplexobj(value_of(off)) else off * off
-        total = np.sum(squares, axis=axis, keepdims=keep)
+        total = np.sum(squares, axis=axis, dtype=dtype, keepdims=keep)
         freedom = np.reshape(count, shape_of(total)) - ddof
         if np.any(freedom <= 0):
             warnings.warn("nanvar: no degrees of freedom in a slice", RuntimeWarning, stacklevel=4)

@@ -49,8 +49,9 @@ EXTREMES: dict[Any, Any] = {np.maximum: (max_, -math.inf), np.minimum: (min_, ma
 
 
 def differentiable(ufunc: np.ufunc) -> bool:
-    """Whether results of a ufunc of two operands can have a history."""
-    return ufunc.nin == 2 and ufunc.nout == 1 and ufunc in UFUNCS and not (ufunc in FLAT or ufunc.signature)
+    """Whether results of the methods of a ufunc of two operands can have a history."""
+    flat = ufunc in FLAT and ufunc is not np.floor_divide  # what is floats gives first elements as they are
+    return ufunc.nin == 2 and ufunc.nout == 1 and ufunc in UFUNCS and not (flat or ufunc.signature)
 
 
 # ---------------------------------------------------------------- calls

@@ -252,6 +252,16 @@ def test_packed_results_hold_no_memory():
     del arrays
 
 
+def test_F13_what_pack_computes_of_tensors_that_require_grad_is_not_recorded():
+    x, scale = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    with saved_tensors_hooks(lambda saved: saved * scale, lambda kept: kept / scale):
+        y = np.sum(np.exp(x) * np.sin(x))
+        (slope,) = tg.grad(y, x, create_graph=True)
+    (g,) = tg.grad(np.sum(slope), x)
+    assert np.allclose(slope.detach(), np.exp([1, 2]) * (np.sin([1, 2]) + np.cos([1, 2])))
+    assert np.allclose(g, 2 * np.exp([1, 2]) * np.cos([1, 2]))
+
+
 # ---------------------------------------------------------------- checkpoint
 
 
@@ -367,6 +377,36 @@ def test_files_are_their_maker_s(tmp_path):
     np.testing.assert_allclose(g.numpy(), np.exp(x.detach().numpy()) * (1.0 + x.detach().numpy()), rtol=1e-14)
     del y
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "checkpointed",
+    [
+        lambda f, x: tg.autograd.checkpoint(f, x),
+        lambda f, x: tg.autograd.checkpoint(lambda: f(x)),
+        lambda f, x: tg.autograd.checkpoint(lambda x: 2 * tg.autograd.checkpoint(f, x) / 2, x),
+    ],
+    ids=["argument", "closure", "nested"],
+)
+@pytest.mark.parametrize(
+    "tangent",
+    [
+        lambda f, x: tg.func.jvp(f)(x, np.array([1.0, 2.0, 0.5]))[1],
+        lambda f, x: tg.func.jacfwd(f)(x),
+        lambda f, x: tg.func.taylor(f, 3)(x, np.array([1.0, 2.0, 0.5]))[2],
+        lambda f, x: tg.func.grad(lambda x: np.sum(tg.func.jvp(f)(x, x * 1.0)[1]))(x),
+    ],
+    ids=["jvp", "jacfwd", "taylor", "grad of jvp"],
+)
+def test_gradients_of_tangents_of_what_is_checkpointed(checkpointed, tangent):
+    """What a sweep computes again it computes with the tangents of levels that have ended."""
+    x = np.array([0.3, 0.7, 1.1])
+
+    def f(x):
+        return np.sin(x) * np.exp(x)
+
+    found = tg.func.grad(lambda x: np.sum(tangent(lambda x: checkpointed(f, x), x)))(x)
+    assert np.allclose(found, tg.func.grad(lambda x: np.sum(tangent(f, x)))(x), rtol=1e-12)
 
 
 def test_reentrant_checkpoints_are_not_offered():

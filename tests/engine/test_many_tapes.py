@@ -163,18 +163,26 @@ def test_a_value_that_several_tapes_read_and_that_is_wanted_itself(dtype):
     assert got.dtype == on_the_way.dtype == np.dtype(dtype)
 
 
-def test_a_hook_attached_on_the_way_to_an_older_tape_is_called():
-    x, seen, came = leaf(), [], []
-    loss = chain(x, 9, seen=seen)
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("cuts", [True, False])
+@pytest.mark.parametrize("to", ["result", "leaf"])
+def test_a_hook_attached_on_the_way_to_an_older_record_is_called(cuts, create_graph, to):
+    def gradients(early):
+        x, other, seen = leaf(), leaf(), []
+        loss = chain(x, 9, cuts, seen) + np.sum(seen[8] * other)
 
-    def attach(g):
-        for y in (seen[2], seen[5]):
-            y.register_hook(lambda g: came.append(True))
+        def attach(g):
+            for y in (seen[2], seen[5]):
+                y.register_hook(lambda g: g * 2.0)
 
-    seen[7].register_hook(attach)
-    (g,) = tg.grad(loss, x)
-    assert came == [True, True]
-    np.testing.assert_allclose(g.numpy(), slope(9), rtol=1e-12)
+        if early:
+            attach(None)
+        else:
+            (seen[7] if to == "result" else other).register_hook(attach)
+        return [g.detach().numpy() for g in tg.grad(loss, [x, other], create_graph=create_graph)]
+
+    for late, early in zip(gradients(False), gradients(True), strict=True):
+        np.testing.assert_allclose(late, early, rtol=1e-12)
 
 
 def test_a_leaf_s_hook_sees_the_whole_gradient():

@@ -186,3 +186,20 @@ def test_a_dtype_asked_for_is_that_of_the_result(function, dtype):
         found, expected = (function(x, dtype=dtype, **given) for x in (tg.tensor(a), a))
         assert found.dtype == expected.dtype == dtype
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, complex])
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_spread_in_a_dtype_is_of_that_dtype(name, dtype):
+    values = np.array([[0.3, 1.9, np.nan], [1.4, 0.2, 0.6]])[:, : None if "nan" in name else 2]
+    f = lambda x: getattr(np, name)(x, axis=1, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        wanted = f(values)  # NumPy takes a complex mean off real numbers
+    x = tg.tensor(values, requires_grad=True)
+    found = f(x)
+    assert found.dtype == wanted.dtype == dtype
+    np.testing.assert_allclose(found.detach(), wanted, rtol=1e-6)
+    (g,) = tg.grad(np.sum(found).real, x)
+    (plain,) = tg.grad(np.sum(getattr(np, name)(x, axis=1)), x)
+    np.testing.assert_allclose(g, plain, rtol=1e-6)

@@ -128,6 +128,17 @@ def test_methods_of_steps_have_no_history(ufunc):
         assert np.asarray(ufunc.reduce(x).numpy()) == ufunc.reduce(x.detach().numpy())
 
 
+def test_methods_of_floor_divide_give_first_elements_as_they_are():
+    """Which have a derivative, as all else is whole numbers."""
+    x = leaf([[5.5, 1.5, 2.5], [3.5, 2.5, 1.5]])
+    for f in (
+        lambda x: np.floor_divide.accumulate(x, 1),
+        lambda x: np.floor_divide.reduceat(x, [0, 2, 1], axis=1),
+        lambda x: np.floor_divide.reduce(x[:, :1], axis=1),
+    ):
+        right(f, [x], plain(f, [x]), twice=False)
+
+
 # ---------------------------------------------------------------- accumulate, outer, reduceat
 
 

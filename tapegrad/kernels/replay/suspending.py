@@ -245,8 +245,9 @@ def run_watched(state: int, tape: int, log: int) -> int:
         if status == DONE:
             s.position = s.oldest - 1
             status = call_leaf_hooks(state, tape, log, q)
+        s.oldest = oldest
+        mark_hooked(state, obj(tape).hooks)  # some may have been attached meanwhile
         q = next_ripe(state, before)
-    s.oldest = oldest
     if status == DONE:
         status = run_interrupted(state, tape, log)
     return status
@@ -324,13 +325,16 @@ def put_gradient(state: int, k: int, found: int) -> int:
 def run_interrupted(state: int, tape: int, log: int) -> int:
     """As `run`, with what Python does in between; RAISED with an error set."""
     g, s, status = i64(shared()), i64(state), run_freely(state)
+    hooks = obj(tape).hooks
     while status == PYTHON or status == PAUSED:
-        failed = 0
+        failed, known = 0, obj(hooks).size
         if status == PAUSED:
             failed = call(g.check_signals) & 0xFFFFFFFF
         else:
             failed = run_rule(state, tape, log) == 0
             s.finish = 1
+        if obj(hooks).size != known:
+            mark_hooked(state, hooks)
         if failed:
             return RAISED
         status = run_freely(state)
