@@ -189,7 +189,11 @@ class Learner:
         The operations so far, see `Trace`.
     tracing
         The address of the words by which compiled code lists operations.
+    found
+        What tells the Tensor that the function has returned.
     """
+
+    found: History
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
@@ -222,10 +226,10 @@ class Learner:
         mode.matcher, mode.plain, mode.tracing = self, True, self.tracing
         return mode
 
-    def add(self, x: Tensor) -> None:
-        """Know the Tensor of the next argument."""
+    def add(self, x: Tensor, ours: bool = False) -> None:
+        """Know the Tensor of the next argument; its array is `ours` if nobody has it who may write to it."""
         self._histories.append(_history(x))
-        self._arguments.append(np.array(x._v))
+        self._arguments.append(np.asarray(x._v) if ours else np.array(x._v))
         self._words[layout.TRACE_BYTES] -= self._arguments[-1].nbytes
 
     def trace(self) -> Trace:
@@ -334,9 +338,12 @@ class Learner:
         value = shadow(value) if shadowed else value
         self.entries += (op, *_history(out), value, given, attrs or {}, view, None, None, None, shadowed)
 
-    def history_of(self, found: Any) -> History | None:
-        """What tells the Tensor that a function has returned, if it may be a result of these operations."""
-        return _history(found) if isinstance(found, Handle) and found._tape is not None else None
+    def end(self, found: Any) -> None:
+        """Know what the function has returned, if it may be a result of these operations."""
+        if isinstance(found, Handle) and found._tape is not None:
+            self.found = _history(found)
+        else:
+            self._reason = self._reason or RETURNED.format(type(found).__name__)
 
     def like(self, x: Handle) -> Any:
         """As `compute`."""

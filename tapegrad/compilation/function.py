@@ -222,7 +222,11 @@ class Compiled(Programmed):
                 kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call
             )
         else:
-            value, parts = call.recorded(_learned, kind, wanted, Learner() if kind.learning.learns else None)
+            learner = Learner() if kind.learning.learns else None
+            value, parts = call.recorded(_learned, wanted, learner)
+            if learner is not None:
+                call.xs = []  # nobody needs what was recorded
+                kind.learning.alone(kind.learning.learn, learner)
         return value, parts and call.tree(parts)
 
     def _alone(self, handles: list[Tensor]) -> Any:
@@ -336,12 +340,12 @@ def _given(call: Call, found: Any, wanted: Wanted) -> tuple[Any, Any]:
     return call.given_back(found, call.outside), parts
 
 
-def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) -> tuple[Any, Any]:
+def _learned(call: Call, wanted: Wanted, learner: Learner | None) -> tuple[Any, Any]:
     if learner is None:
         return _finished(call, wanted)
     handles = list(call.sources())
-    for x in handles:
-        learner.add(x)
+    for x, given in zip(handles, call.given, strict=True):
+        learner.add(x, not isinstance(given, Handle))
     mode, before = learner.mode(), _enabled.get()
     try:
         try:
@@ -351,7 +355,7 @@ def _learned(call: Call, kind: Kind, wanted: Wanted, learner: Learner | None) ->
             _enabled.set(before)
     finally:
         _enabled.set(before)  # an interrupt may have come as the other was about to be called
-    kind.learning.alone(kind.learning.learn, learner, found)
+    learner.end(found)
     call.look_outside(found)
     return _given(call, found, wanted)
 
@@ -460,7 +464,8 @@ class _Work:
         call = self.call
         assert call is not None
         if matcher.learner is not None:
-            self.kind.learning.learn(matcher.learner, found)
+            matcher.learner.end(found)
+            self.kind.learning.learn(matcher.learner)
         call.look_outside(found)
         return _given(call, found, wanted)
 

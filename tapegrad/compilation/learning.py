@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events import RESULT, RETURNED, History, Learner, Source, Trace, Unlearnable
+from tapegrad.compilation.events import RESULT, History, Learner, Source, Trace, Unlearnable
 from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.config import compiling_setting
+from tapegrad.tape import pool
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
@@ -65,13 +66,13 @@ class Learning:
 
     # ------------------------------------------------------------ what a call asks for that has the lock
 
-    def learn(self, learner: Learner, found: Any) -> None:
-        """Let a path be made of a call that has been recorded and has returned this."""
-        history, trace = learner.history_of(found), learner.trace()
-        if history is not None and not learner.reason:
-            self._ask(functools.partial(self._make, trace, history), trace.held)
+    def learn(self, learner: Learner) -> None:
+        """Let a path be made of a call that has been recorded and has ended."""
+        trace = learner.trace()
+        if not learner.reason:
+            self._ask(functools.partial(self._make, trace, learner.found), trace.held)
             return
-        self.reason = learner.reason or RETURNED.format(type(found).__name__)
+        self.reason = learner.reason
         self.attempts += 1
         if learner.is_too_large:
             self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
@@ -154,8 +155,14 @@ class Learning:
             self.attempts -= 1
             return
         self.reason = ""
-        program = Program(events, trace.arguments, [path.program for path in paths])
+        large = not all(event.known for event in events)
+        if large:
+            pool.give_back()  # what recorded calls have left
+        given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
+        program = Program(events, given, [path.program for path in paths])
         self.matcher.add(Path(program, result, self.wait))
+        if large:
+            pool.give_back()
 
     def _renew(self, before: Sequence[Path]) -> None:
         for path in before:

@@ -156,6 +156,8 @@ class Path(Computation):
         seed = Source(RESULT, result), np.ones_like(value, order="C")
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
         self._releases = self._releases_of(program, self._reverse)
+        shared = program.values[: program.shared]  # of which the call at work may have some
+        self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.plain_calls: list[PlainCall | None] = []  # by events
@@ -201,14 +203,16 @@ class Path(Computation):
             planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
         )
 
-    def _releases_of(self, program: Program, reverse: Reverse | None) -> Releases:
-        """What a call need not keep that nobody has looked into."""
-        kept = [*program.arguments, program.values[self.result], *program.brought()]
+    def _releases_of(
+        self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
+    ) -> Releases:
+        """What a call need not keep that nobody has looked into; `more` is kept."""
+        kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
         if reverse is None:
-            return Releases(program.rows.steps, program.values, (), kept)
+            return Releases(program.rows, program.values, None, kept)
         kept += [x for x in reverse.gradients if x is not None]
         arrays = [*program.values, *reverse.buffers]
-        return Releases(program.rows.steps, arrays, reverse.rows.steps, kept)
+        return Releases(program.rows, arrays, reverse.rows, kept)
 
     def _sparingly(self, pull: bool, told: int) -> bool:
         """As `compute` from the first row on, with as little memory as recording takes.
@@ -222,14 +226,13 @@ class Path(Computation):
         rows.serve(layout.RUN_ALL, rows.at, n, n)
         if state[layout.HELD]:
             return super().compute(0, pull, told)
-        if not self.served:
-            pool.give_back()  # what recorded calls have left
+        pool.trim()  # of what the calls before have left
         self._releases.run(rows)
         raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
         if raised & told:
             raise FloatingPointError
         if pull:
-            self.reverse.rows.run(0, len(self.reverse.rows))
+            self._releases.run(self.reverse.rows, True)
         self._releases.end()
         return True
 

@@ -10,12 +10,13 @@ import ctypes
 import functools
 import mmap
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from tapegrad.compilation.rows import Block, Rows, Step
+from tapegrad.compilation.rows import Rows, Step
 from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
 
 LARGE = 1 << 18  # bytes of an array from which on it is given back, and none is kept of a call learned from
 DONT_NEED = 4  # MADV_DONTNEED
@@ -46,42 +47,47 @@ class Releases:
     ----------
     after
         By the number of the row, in order; nothing for most.
+    later
+        The same of the rows in reverse, where these are groups behind the last row of one.
     last
-        Those that are read in reverse, or by nobody.
+        Those that no row touches.
     """
 
     def __init__(
-        self, steps: Sequence[Step], arrays: Iterable[np.ndarray], reverse: Sequence[Step] = (),
+        self, rows: Rows, arrays: Iterable[np.ndarray], reverse: Rows | None = None,
         kept: Iterable[np.ndarray] = (),
     ) -> None:  # fmt: skip
         safe = {id(abi.owner_of(x)) for x in kept}
         large = {id(x): x for x in map(abi.owner_of, arrays) if x.nbytes >= LARGE and id(x) not in safe}
-        read: dict[int, int] = {}
-        for k, step in enumerate(steps):
-            read.update(
-                (id(abi.owner_of(x)), k) for x in (*step.reads, *step.writes) if isinstance(x, np.ndarray)
-            )
-        late = {id(abi.owner_of(x)) for step in reverse for x in step.reads if not isinstance(x, Block)}
+        touched = {at: k for k, step in enumerate(rows.steps) for at in _owners(step)}
+        if reverse is None:
+            late: dict[int, int] = {}
+        else:
+            ends = (row[layout.ROW_GROUP] - 1 for row in reverse.words)
+            late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
         self.after: dict[int, list[np.ndarray]] = {}
+        self.later: dict[int, list[np.ndarray]] = {}
         self.last: list[np.ndarray] = []
         for at, x in large.items():
-            if at in late or at not in read:
-                self.last.append(x)
+            if at in late:
+                self.later.setdefault(late[at], []).append(x)
+            elif at in touched:
+                self.after.setdefault(touched[at], []).append(x)
             else:
-                self.after.setdefault(read[at], []).append(x)
-
-        self.after = dict(sorted(self.after.items()))
+                self.last.append(x)
+        self.after, self.later = dict(sorted(self.after.items())), dict(sorted(self.later.items()))
 
     def __bool__(self) -> bool:
-        return bool(self.after or self.last)
+        return bool(self.after or self.later or self.last)
 
-    def run(self, rows: Rows) -> None:
-        """Run rows, of which so many steps are, and give back what is read no more."""
-        begin = 0
-        for k in self.after:
+    def run(self, rows: Rows, reverse: bool = False) -> None:
+        """Run rows, or those in reverse, and give back what is read no more."""
+        begin, releases = 0, self.later if reverse else self.after
+        for k, arrays in releases.items():
             rows.run(begin, k + 1)
             begin = k + 1
-            self.give_back_after(k)
+            for x in arrays:
+                give_back(x)
         rows.run(begin, len(rows))
 
     def give_back_after(self, k: int) -> None:
@@ -90,6 +96,12 @@ class Releases:
             give_back(x)
 
     def end(self) -> None:
-        """Give back what is left."""
-        for x in self.last:
-            give_back(x)
+        """Give back all of them."""
+        for arrays in (*self.after.values(), *self.later.values(), self.last):
+            for x in arrays:
+                give_back(x)
+
+
+def _owners(step: Step) -> Iterator[int]:
+    """Which arrays a row touches."""
+    return (id(abi.owner_of(x)) for x in (*step.reads, *step.writes) if isinstance(x, np.ndarray))

@@ -15,6 +15,7 @@ import numpy as np
 
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import can_emit, emit_kernel
+from tapegrad.compilation.memory import give_back
 from tapegrad.compilation.rows import INITIAL, Block, Rows
 from tapegrad.compilation.scheduling import (
     BLOCK,
@@ -116,7 +117,9 @@ class Plan:
     def whole(self, block: Operand, extent: int) -> Operand:
         """An array for what other groups are to know of a block too."""
         if block.at not in self.wholes:
-            self.wholes[block.at] = describe(self.rows.keep(np.zeros(extent, block.char)))
+            whole = self.rows.keep(np.empty(extent, block.char))
+            give_back(whole)  # as it will have its place in the arena
+            self.wholes[block.at] = describe(whole)
         return self.wholes[block.at]
 
     def block(self, char: str, n: int, k: int) -> Operand:

@@ -11,8 +11,10 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.explanation import several
+from tapegrad.compilation.memory import LARGE
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import importing
+from tapegrad.tape import pool
 
 if TYPE_CHECKING:
     from tapegrad.compilation.plan import Plan
@@ -135,6 +137,9 @@ class Planning:
             self.reason = "its derivatives are others"
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
+            del known
+            if any(x.nbytes >= LARGE for x in outputs):
+                pool.trim()
             return True
         if self.reason:
             self._made = None

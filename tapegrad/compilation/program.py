@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from tapegrad.compilation.events import (
     Passive,
     Source,
 )
-from tapegrad.compilation.memory import LARGE, Releases
+from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
@@ -157,17 +157,18 @@ class Program:
     """
 
     def __init__(
-        self, events: Sequence[Event], arguments: Sequence[Any], others: Sequence[Program] = (),
+        self, events: Sequence[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
         exact: list[bool] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
-        self.arguments: list[np.ndarray] = [np.array(x) for x in arguments]
-        self.copies = Copies()
-        if before is not None:
-            self.arguments, self.copies = before.arguments, before.copies
-        for buffer, x in zip(self.arguments, arguments, strict=True):
-            if buffer is not x:  # as another thread may be writing to it
-                buffer[...] = x
+        self.arguments: list[np.ndarray] = [] if before is None else before.arguments
+        self.copies: Copies = Copies() if before is None else before.copies
+        if before is None:
+            self.arguments += map(np.array, arguments)
+        else:
+            for buffer, x in zip(self.arguments, arguments, strict=True):
+                if buffer is not x:  # as another thread may be writing to it
+                    buffer[...] = x
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
         self.views: list[bool] = []
@@ -186,6 +187,7 @@ class Program:
                 view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
             elif view is None:
                 view = np.empty_like(np.asarray(event.value), subok=False)
+                give_back(view)  # it may be where something else was
                 if event.known:
                     view[...] = event.value
             self.values.append(view)
@@ -200,7 +202,7 @@ class Program:
         for k in range(self.shared):  # where it may be in the very buffers
             known[k] = known[k].copy() if events[k].known else known[k]
         shared = self.values[: self.shared]  # of which the call that is learned from may have some
-        releases = Releases(self.rows.steps, self.values, kept=[*self.arguments, *self.brought(), *shared])
+        releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
         exact = []
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(events, self.values, strict=True)):

@@ -96,8 +96,8 @@ class Reverse:
     def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
         self.program, self.rows = program, Rows(silent=True)
         self.found: dict[Source, np.ndarray] = {}
-        self.own: set[int] = set()  # ids of cotangents that may be added to
         self.buffers: list[np.ndarray] = []
+        self.holders: dict[int, int] = {}  # by ids of these: how many cotangents lie there
         self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
         self.totals = dict.fromkeys(
             self.pools, 0
@@ -118,8 +118,7 @@ class Reverse:
             wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
             if wanted:
                 self._reverse(j, event, ct, wanted)
-            if id(ct) in self.own and not any(np.may_share_memory(ct, x) for x in self.found.values()):
-                self.free.append(ct)
+            self._let_go(ct)
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self.rows.seal()
 
@@ -139,18 +138,45 @@ class Reverse:
 
     # ------------------------------------------------------------ cotangents
 
-    def _like(self, source: Source) -> np.ndarray:
-        """A buffer for the cotangent of an argument or a result, which may be added to."""
-        value = self.program.buffer(source)
+    def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A buffer of this shape, in which no cotangent lies."""
         for k, x in enumerate(self.free):
-            if x.shape == value.shape and x.dtype == value.dtype:
-                out = self.free.pop(k)
-                break
-        else:
-            out = np.zeros(value.shape, value.dtype)
-            self.buffers.append(out)
-        self.own.add(id(out))
+            if x.shape == shape and x.dtype == dtype:
+                return self.free.pop(k)
+        out = np.zeros(shape, dtype)
+        self.buffers.append(out)
+        self.holders[id(out)] = 0
         return out
+
+    def _like(self, source: Source) -> np.ndarray:
+        """A buffer for the cotangent of an argument or a result."""
+        value = self.program.buffer(source)
+        return self._room(value.shape, value.dtype)
+
+    def _hold(self, source: Source, ct: np.ndarray) -> None:
+        """Let this be the cotangent of an argument or a result."""
+        before, at = self.found.get(source), id(abi.owner_of(ct))
+        self.found[source] = ct
+        if at in self.holders:
+            self.holders[at] += 1
+        if before is not None:
+            self._let_go(before)
+
+    def _let_go(self, ct: np.ndarray) -> None:
+        """Use the buffer of a cotangent again, if no other one lies there."""
+        owner = abi.owner_of(ct)
+        if id(owner) in self.holders:
+            self.holders[id(owner)] -= 1
+            self._drop(owner)
+
+    def _drop(self, x: np.ndarray) -> None:
+        """Use an array again, if it is a buffer in which no cotangent lies."""
+        if self.holders.get(id(x)) == 0:
+            self.free.append(x)
+
+    def _may_be_added_to(self, ct: np.ndarray, source: Source) -> bool:
+        """Whether a cotangent is the only one in its buffer, that of the event at work included."""
+        return self.holders.get(id(ct)) == 1 and ct.ndim == self._ndim(source)
 
     def _give(self, source: Source, part: np.ndarray) -> None:
         """Add a part to a cotangent; one without axes counts for each element."""
@@ -160,12 +186,14 @@ class Reverse:
                 out = self._like(source)
                 self._positive(part, out)
                 part = out
-            self.found[source] = part
+            self._hold(source, part)
             return
-        out = before if id(before) in self.own and before.ndim == self._ndim(source) else self._like(source)
+        out = before if self._may_be_added_to(before, source) else self._like(source)
         if not self.rows.loop(np.add, [before, part], out, out.size):
             self.rows.call(np.add, [before, part, out])
-        self.found[source] = out
+        if out is not before:
+            self._hold(source, out)
+        self._drop(part)
 
     def _ndim(self, source: Source) -> int:
         return int(self.program.buffer(source).ndim)
@@ -226,11 +254,13 @@ class Reverse:
         """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
         before = self.found.get(source)
         if before is None:
-            out = self.found[source] = self._like(source)
+            out = self._like(source)
+            self._hold(source, out)
             return out, True
-        if id(before) not in self.own or before.ndim != self._ndim(source):
-            out = self.found[source] = self._like(source)
+        if not self._may_be_added_to(before, source):
+            out = self._like(source)
             self._positive(before, out)
+            self._hold(source, out)
             return out, False
         return before, False
 
@@ -338,7 +368,6 @@ class Reverse:
         ends = np.cumsum([x.shape[axis] for x in operands]).tolist()
         for q in wanted:
             part = (slice(None),) * axis + (slice(ends[q] - operands[q].shape[axis], ends[q]),)
-            self.own.discard(id(ct))
             self._give(event.operands[q], ct[part])
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
@@ -373,7 +402,7 @@ class Reverse:
             if partial.zero:
                 continue
             if partial.constant is not None and not op.explicit:
-                self._scaled(event.operands[q], ct, partial.constant, out, len(wanted) == 1)
+                self._scaled(event.operands[q], ct, partial.constant, out)
                 continue
             reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in op.operands(q)]
             self._by_kernel(event.operands[q], partial_kernel(op, q, kind.char), ct, reads, out)
@@ -383,18 +412,16 @@ class Reverse:
         """An operand as a number or as a dense array of the result's shape."""
         if x.ndim == 0 or (x.shape == out.shape and is_dense(x)):
             return x
-        copy = np.zeros(out.shape, out.dtype)
+        copy = self._room(out.shape, out.dtype)
         self.rows.call(np.positive, [np.broadcast_to(x, out.shape), copy])
         return copy
 
-    def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray, alone: bool) -> None:
+    def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray) -> None:
         """Give a multiple of the cotangent, `alone` if no other operand gets any."""
         summed = self._ndim(source) == 0 and out.ndim > 0
         if ct.ndim == 0 and self._is_stretched(source, out):
             ct = self._dense(np.broadcast_to(ct, out.shape), out)
         part: Any = ct
-        if not alone:
-            self.own.discard(id(ct))  # it may be that of several operands now
         if factor != 1 or (summed and ct.ndim == 0):
             part = np.zeros((), ct.dtype) if ct.ndim == 0 else self._part(source, out, summed)
             count = out.size if summed and ct.ndim == 0 else 1
@@ -437,7 +464,7 @@ class Reverse:
     def _part(self, source: Source, out: np.ndarray, summed: bool) -> Any:
         """Where a part of a cotangent goes: its buffer if it is the first one, else a block."""
         if self._is_stretched(source, out):
-            return np.zeros(out.shape, out.dtype)
+            return self._room(out.shape, out.dtype)
         if summed or (source in self.found and out.ndim):
             return Block(out.dtype)
         return self._like(source)
@@ -453,7 +480,8 @@ class Reverse:
             self.rows.loop(np.add, [total, part], total, out.size)
             part = total
         elif self._is_stretched(source, out):
-            part = self._summed_to(part, source)
+            whole, part = part, self._summed_to(part, source)
+            self._drop(whole)
         if not isinstance(part, Block):
             self._give(source, part)
             return

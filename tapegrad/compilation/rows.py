@@ -356,6 +356,7 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 NOWHERE = "nowhere"
 BUFFERED = 8192  # elements of NumPy's buffer
+LONGEST = 50_021  # elements of which a loop is proved to give NumPy's bits
 INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with
 
 
@@ -382,11 +383,12 @@ def first_of(ufunc: np.ufunc, char: str, is_large: bool = False) -> Any:
     if not loop:
         return NOWHERE
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
-    numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
-    numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
     if is_large:
-        sizes = (BUFFERED + 1, 9001, 20_011, 50_021)
-        numbers = [1 + np.random.default_rng(k).normal(size=n).astype(char) / 64 for k, n in enumerate(sizes)]
+        x = np.random.default_rng(0).normal(1.0, 1 / 64, LONGEST).astype(char, copy=False)
+        numbers = [x[:n] for n in (BUFFERED + 1, 9001, 20_011, LONGEST)]
+    else:
+        numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
+        numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
     begin = None if ufunc.identity is None else ufunc.reduce(np.full(1, -0.0 if ufunc is np.add else 1, char))
     for x in numbers:
         skip = begin is None
