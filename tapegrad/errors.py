@@ -17,6 +17,7 @@ __all__ = [
     "KernelError",
     "MutationError",
     "ReadOnlyError",
+    "ReplayError",
     "ShapeError",
     "TapeBusyError",
     "TapeError",
@@ -59,6 +60,10 @@ class TapeBusyError(TapeError):
 
 class KernelError(TapeError):
     """A compiled kernel reported failure or could not be built."""
+
+
+class ReplayError(TapeError):
+    """A function does what rules out that its Python is skipped, as ``tg.compile(replay=True)`` asks."""
 
 
 class ShapeError(TapeError, ValueError):

@@ -51,6 +51,9 @@ NO_SIZE = {
     "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
+    # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses
+    "compilation/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_TOLD"},
+    "compilation/state.py": {"MOST_ENTRIES"},
     "compilation/rows.py": {"SHORT_ROW", "BUFFERED"},
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
     "kernels/assembly.py": {"MOST_KERNELS"},

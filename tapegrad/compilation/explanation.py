@@ -62,6 +62,8 @@ class Calls(NamedTuple):
         Why the latest call that was learned from gave no way.
     learning
         Whether a way is being made.
+    replayed
+        At how many calls Python was skipped, where that was asked for.
     """
 
     arguments: str
@@ -70,6 +72,7 @@ class Calls(NamedTuple):
     left: dict[str, int]
     not_learned: str
     learning: bool
+    replayed: str = ""
 
 
 class Explanation(str):
@@ -95,6 +98,7 @@ class Explanation(str):
             lines += [f"  left a way, {several(n, 'call')}: {why}" for why, n in kind.left.items()]
             lines += [f"  not learned: {kind.not_learned}"] if kind.not_learned else []
             lines += [f"  {LEARNING}"] if kind.learning else []
+            lines += [f"  {kind.replayed}"] if kind.replayed else []
         made = super().__new__(cls, "\n".join(lines))
         made.name, made.kinds = name, tuple(kinds)
         return made

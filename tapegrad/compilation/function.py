@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
+from tapegrad.compilation.matching import UNTRIED, Computation, Matcher, Path, Product
 from tapegrad.compilation.recorded import record_run
+from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,
     LEFT_PRODUCT,
@@ -42,12 +43,31 @@ MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is 
 
 
 @overload
-def compile(f: Callable[..., Any], argnums: int | Sequence[int] = ..., wait: bool = ...) -> Compiled: ...
+def compile(
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = ...,
+    wait: bool = ...,
+    *,
+    replay: bool = ...,
+    assume: Collection[str] = ...,
+) -> Compiled: ...
 @overload
 def compile(
-    f: None = None, argnums: int | Sequence[int] = ..., wait: bool = ...
+    f: None = None,
+    argnums: int | Sequence[int] = ...,
+    wait: bool = ...,
+    *,
+    replay: bool = ...,
+    assume: Collection[str] = ...,
 ) -> Callable[[Callable[..., Any]], Compiled]: ...
-def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 0, wait: bool = False) -> Any:
+def compile(
+    f: Callable[..., Any] | None = None,
+    argnums: int | Sequence[int] = 0,
+    wait: bool = False,
+    *,
+    replay: bool = False,
+    assume: Collection[str] = (),
+) -> Any:
     """Return a function that runs as it is at every call, while programs compute what its operations mean.
 
     Parameters
@@ -61,6 +81,13 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     wait : bool, optional
         Whether the calls that are learned from, the second of a kind first, make programs themselves, and the
         call that asks for kernels, the fourth or so, compiles them.
+    replay : bool, optional
+        Whether the function is not run where all that it reads is as it was: its program alone computes the
+        call. A function of which that cannot be told, or that does more than compute, is refused.
+    assume : sequence of {'globals', 'attributes', 'arrays'}, optional
+        What need not be compared before each such call, as the caller says that it does not change: what
+        names of globals and outer functions refer to; what modules, objects, lists and dicts hold; the
+        elements of arrays.
 
     Returns
     -------
@@ -91,6 +118,13 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
 
     The Tensors of a program live until its call ends: a weak reference does not see one die before.
 
+    With ``replay=True`` two calls are watched: which of the function's code runs, and which names it has. All
+    that these lead to (globals, closures, defaults, attributes, containers, elements of arrays) is compared
+    before each later call; where something differs, or arguments that it is not differentiated by do, Python
+    runs again. `ReplayError` says what rules that out and where: a value that is looked at, a call of what is
+    not known to do nothing but compute (random numbers, clocks, output), objects not written in Python, an
+    effect.
+
     A call with Tensors that require grad gives a Tensor; its history is one record, which can be
     differentiated to any order.
 
@@ -110,9 +144,8 @@ def compile(f: Callable[..., Any] | None = None, argnums: int | Sequence[int] = 
     energy: 3 calls with float64 (2,)
       way 1: 1 call, 5 operations; 4 compared in compiled code
     """
-    return (
-        functools.partial(Compiled, argnums=argnums, wait=wait) if f is None else Compiled(f, argnums, wait)
-    )
+    made = functools.partial(Compiled, argnums=argnums, wait=wait, replay=replay, assume=assume)
+    return made if f is None else made(f)
 
 
 class Compiled(Programmed):
@@ -126,15 +159,28 @@ class Compiled(Programmed):
     [0.0, 3.0, 12.0, 27.0]
     """
 
-    def __init__(self, f: Callable[..., Any], argnums: int | Sequence[int] = 0, wait: bool = False) -> None:
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        argnums: int | Sequence[int] = 0,
+        wait: bool = False,
+        replay: bool = False,
+        assume: Collection[str] = (),
+    ) -> None:
         if compiled(f, "tg.compile"):
             raise TypeError(
                 "tg.compile takes a plain function, found one that Numba compiles, which has a program "
                 "already: tg.func.value_and_grad(f)"
             )
+        if assume and not replay:
+            raise ValueError(
+                "compile: assume says what replay=True need not compare; without that Python always runs"
+            )
         functools.update_wrapper(self, f)
         self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
-        self._wait = wait
+        self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched_for(assume)
+        self._replay: Replay | None = None  # of the latest kind of calls
+        self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
         self._kinds: dict[Any, Kind] = {}
         self._latest: Kind | None = None  # of one leaf
@@ -147,7 +193,7 @@ class Compiled(Programmed):
         return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"
 
     def __reduce__(self) -> Any:
-        return Compiled, (self.plain, self._argnums, self._wait)
+        return Compiled, (self.plain, self._argnums, *self._how)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of the function."""
@@ -175,7 +221,8 @@ class Compiled(Programmed):
         if key == self._where:
             return getattr(self, what)  # type: ignore[no-any-return]
         if key not in self._others:
-            self._others[key] = Compiled(self.plain, argnums, self._wait)
+            wait, replay, assume = self._how
+            self._others[key] = Compiled(self.plain, argnums, wait, replay, assume)
         return getattr(self._others[key], what)  # type: ignore[no-any-return]
 
     def jvp(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -195,6 +242,20 @@ class Compiled(Programmed):
         return Explanation(name, [kind.explain() for one in every for kind in one._kinds.values()])
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
+        if self._replay is not None and not kwargs:
+            shortcut = self._replay.shortcut
+            known = None if shortcut is None else shortcut(wanted, args)
+            if known is not None:
+                return known
+        if self._refused:
+            raise_refused(self.plain, self._refused)
+        found = self._found(wanted, args, kwargs)
+        if self._refused:
+            raise_refused(self.plain, self._refused)
+        return found
+
+    def _found(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         kind, directed = self._latest, wanted.directed
         if (
             kind is not None
@@ -207,19 +268,22 @@ class Compiled(Programmed):
         ):
             kind.calls += 1
             begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
-            value, parts = _matched(kind, args[:1], wanted, self._alone, begin, args[1:])
+            value, parts = _matched(kind, args[:1], wanted, self._alone, begin, NO_OTHERS, args[1:])
             return value, parts and parts[0]
         call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
         kind = self._kind(call)
         if kind is not None:
             kind.calls += 1
+            if kind.replay is not None:
+                kind.replay.see(kind.learning)
         alone = directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # it may have a history
         free = kind is not None and kind.calls > 1 and kind.learning.is_free()
         if kind is None or not free or not kind.serves(wanted) or alone:
             value, parts = call.recorded(_finished, wanted)
         elif kind.matcher.paths:
+            others = NO_OTHERS if kind.replay is None else Others(*call.others())
             value, parts = _matched(
-                kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call
+                kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call, others
             )
         else:
             learner = Learner() if kind.learning.learns else None
@@ -242,7 +306,10 @@ class Compiled(Programmed):
         kind = self._kinds.get(signature)
         if kind is None:
             machine.load()
-            kind = self._kinds[signature] = Kind(call.given, self._wait)
+            wait, replay, assume = self._how
+            new = Replay(self.plain, self._where, assume, self._refused) if replay else None
+            kind = self._kinds[signature] = Kind(call.given, wait, new)
+        self._replay = kind.replay
         if len(call.given) == 1 and not isinstance(call.given[0], Handle):
             self._latest = kind
         return kind
@@ -266,10 +333,12 @@ class Kind:
         What makes the ways.
     work
         The call at work.
+    replay
+        What lets calls be computed without Python, where that is asked for.
     """
 
-    def __init__(self, given: Sequence[Any], wait: bool) -> None:
-        self.matcher = Matcher(len(given))
+    def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
+        self.matcher, self.replay = Matcher(len(given)), replay
         self.learning = Learning(self.matcher, wait)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
@@ -322,7 +391,10 @@ class Kind:
         learning = self.learning
         learning.alone(self.matcher.describe)
         ways = tuple(path.explain() for path in self.matcher.paths)
-        return Calls(leaves, self.calls, ways, dict(self.left), learning.reason, bool(learning.tasks))
+        replayed = "" if self.replay is None else self.replay.explain()
+        return Calls(
+            leaves, self.calls, ways, dict(self.left), learning.reason, bool(learning.tasks), replayed
+        )
 
 
 def _is_ordinary() -> bool:
@@ -366,19 +438,25 @@ def _matched(
     wanted: Wanted,
     run: Callable[[list[Tensor]], Any],
     begin: Callable[[], Call],
+    others: Others,
     direction: Sequence[Any] = (),
 ) -> tuple[Any, Any]:
     """Call a function while a program computes; the value, and derivatives by each leaf of the arguments.
 
     `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all,
-    `direction` is known to be one for these leaves.
+    `others` are its other arguments, `direction` is known to be one for these leaves.
     """
     learning = kind.learning
     lock = learning.lock
     if lock.acquire(blocking=False):
         try:
             if kind.matcher.paths and not learning.tasks:
-                return kind.work.result(given, wanted, run, begin, direction)
+                work = kind.work
+                if kind.replay is not None and kind.replay.may_run(kind.matcher, others):
+                    found = work.replayed(given, wanted, begin, direction)
+                    if found is not None:
+                        return found
+                return work.result(given, wanted, run, begin, others, direction)
         finally:
             lock.release()
     return begin().recorded(_finished, wanted)
@@ -413,6 +491,7 @@ class _Work:
         wanted: Wanted,
         run: Callable[[list[Tensor]], Any],
         begin: Callable[[], Call],
+        others: Others,
         direction: Sequence[Any],
     ) -> tuple[Any, Any]:
         """What the call gives."""
@@ -420,7 +499,7 @@ class _Work:
         try:
             matcher.start(given, self.sources, self.kind.learning.learns)
             try:
-                return self._followed(given, wanted, run, direction)
+                return self._followed(given, wanted, run, others, direction)
             except BaseException as error:
                 matcher.leave(f"{type(error).__name__} was raised")
                 raise
@@ -442,6 +521,7 @@ class _Work:
         given: Sequence[Any],
         wanted: Wanted,
         run: Callable[[list[Tensor]], Any],
+        others: Others,
         direction: Sequence[Any],
     ) -> tuple[Any, Any]:
         matcher = self.kind.matcher
@@ -450,14 +530,11 @@ class _Work:
             del found
             path = matcher.path
             what = self._product(path, direction) if wanted.directed else path
-            pulled = wanted.pull or (self.of_tensors and path.is_number)
-            if what is not None and matcher.finish(what, pulled):
+            if what is not None and matcher.finish(what, self._pulls(path, wanted)):
                 matcher.prefer()
-                path.served += 1
-                value, parts = path.value(), [part() for part in what.parts] if pulled else None
-                if self.of_tensors:
-                    return record_run(path.program, path.result, value, parts, given, wanted.pull)
-                return value, parts
+                if self.kind.replay is not None:
+                    self.kind.replay.note(matcher, self.kind.learning, given, others)
+                return self._computed(what, wanted, given)
             found = matcher.results[path.result]
             why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
@@ -468,6 +545,37 @@ class _Work:
             self.kind.learning.learn(matcher.learner)
         call.look_outside(found)
         return _given(call, found, wanted)
+
+    def replayed(
+        self, given: Sequence[Any], wanted: Wanted, begin: Callable[[], Call], direction: Sequence[Any]
+    ) -> tuple[Any, Any] | None:
+        """What a call gives that does what the latest one did; None where that is to be looked at again."""
+        matcher, replay = self.kind.matcher, self.kind.replay
+        matcher.restart(given)
+        path = matcher.path
+        what: Computation | None = path
+        if wanted.directed:
+            self.begin = begin
+            what = self._product(path, direction)
+            self.begin = None
+        if what is None or not matcher.finish(what, self._pulls(path, wanted)):
+            return None
+        assert replay is not None
+        replay.replayed += 1
+        return self._computed(what, wanted, given)
+
+    def _pulls(self, path: Path, wanted: Wanted) -> bool:
+        return wanted.pull or (self.of_tensors and path.is_number)
+
+    def _computed(self, what: Computation, wanted: Wanted, given: Sequence[Any]) -> tuple[Any, Any]:
+        """The value and the derivatives that are computed."""
+        path = self.kind.matcher.path
+        path.served += 1
+        value = path.value()
+        parts = [part() for part in what.parts] if self._pulls(path, wanted) else None
+        if self.of_tensors:
+            return record_run(path.program, path.result, value, parts, given, wanted.pull)
+        return value, parts
 
     def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
         """What computes the Hessian times the direction of the call, which is in its buffers."""
@@ -485,7 +593,8 @@ class _Work:
         try:
             try:
                 _enabled.set(matcher.mode)
-                return run(matcher.arguments)
+                replay = self.kind.replay
+                return run(matcher.arguments) if replay is None else replay.watch(matcher, run)
             finally:
                 _enabled.set(True)
         finally:

@@ -137,6 +137,7 @@ class Learning:
         self.lock = threading.Lock()  # in a child nobody would release it
 
     def _do(self, task: Callable[[], None]) -> None:
+        self.matcher.serial += 1  # programs that begin alike have buffers in common
         try:
             with np.errstate(all="ignore"):
                 task()

@@ -410,13 +410,18 @@ class Matcher:
         What sees the operations once the call has left the paths, if it is learned from.
     why
         Why the latest call that has left the paths did so.
+    serial
+        How often buffers may have taken other numbers and arrays that calls bring.
+    see_value
+        Who is to know that a value is looked at.
     """
 
     def __init__(self, count: int) -> None:
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
-        self.left, self.why = False, ""
+        self.left, self.why, self.serial = False, "", 0
+        self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
         self.mode = Mode(True)
         self.mode.plain, self.mode.matcher = True, self
@@ -449,6 +454,7 @@ class Matcher:
 
     def add(self, path: Path, first: bool = True) -> None:
         """Take in a path that has been made."""
+        self.serial += 1
         self.paths.insert(0 if first else len(self.paths), path)
         self._stale = True
 
@@ -465,19 +471,29 @@ class Matcher:
 
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
-        self._begin, self._learns, self.left = sources, learns, False
-        self._known, self._computed, self._warned, self._pending = -1, 0, False, None
+        self._begin, self._learns = sources, learns
+        self._known, self._pending = -1, None
+        self.serial += 1
         self.describe()
         self._follow(self.paths[0], 0)
+        self.restart(given)
+        compiled_methods.words[MATCHING] = self.at
+
+    def restart(self, given: Sequence[Any]) -> None:
+        """Take other arguments for the path at hand; what else the latest call has brought is still there."""
+        self.left, self._computed, self._warned = False, 0, False
         for buffer, x in zip(self.program.arguments, given, strict=True):
             buffer[...] = x._v if isinstance(x, Handle) else x
-        state = self.state
         handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
             self._told, self._raising, _ = forward.reported(handling)
-            state[layout.MATCHING_ERRORS] = id(handling)
-        compiled_methods.words[MATCHING] = self.at
+            self.state[layout.MATCHING_ERRORS] = id(handling)
+
+    def observe(self, see_value: Callable[[], None] | None) -> None:
+        """Let somebody know of each value that is looked at in the call that begins."""
+        self.see_value = see_value
+        self._follow(self.path, 0)
 
     def describe(self) -> None:
         """Write the words of paths that have changed."""
@@ -495,7 +511,8 @@ class Matcher:
     def _follow(self, path: Path, k: int) -> None:
         self.path, self.program, state = path, path.program, self.state
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
-        state[layout.RUN_WORDS_AT] = 0 if path.program.rows.calls else path.program.rows.at
+        by_python = path.program.rows.calls or self.see_value is not None
+        state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
 
     @property
     def _computed(self) -> int:
@@ -720,6 +737,8 @@ class Matcher:
 
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
+        if self.see_value is not None:
+            self.see_value()
         source = self._sources[id(x)]
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
             self.leave(OF_NUMBERS)

@@ -180,6 +180,12 @@ class Call:
         kinds = [(x.shape, x.dtype, x.strides) if isinstance(x, np.ndarray) else type(x) for x in values]
         return tuple(self._structures), tuple(kinds), tuple(isinstance(x, Handle) for x in self.given)
 
+    def others(self) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Tree, ...]]:
+        """Arguments that it is not differentiated by, by position and by name, and those that it is."""
+        places = self._places
+        others = tuple(x for k, x in enumerate(self._args) if k not in places)
+        return others, self._kwargs, tuple(self._args[k] for k in places)
+
     def apply(self, leaves: Sequence[Operand], has_aux: bool) -> tuple[Any, Any]:
         """Call the function with these leaves in the arguments that are differentiated by: value and aux."""
         args = list(self._args)

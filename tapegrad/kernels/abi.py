@@ -25,6 +25,7 @@ CODES |= {c: {8: 5, 4: 6, 2: 7, 1: 8}[np.dtype(c).itemsize] for c in "bhilq"}
 CODES |= {c: {8: 9, 4: 10, 2: 11, 1: 12}[np.dtype(c).itemsize] for c in "BHILQ"}
 GRADIENT = "dfgGDF"
 DTYPES: dict[int, np.dtype] = {CODES[c]: np.dtype(c) for c in GRADIENT}
+DESTRUCTOR_AT = 48  # in a class
 NAMES = {
     1: "float64", 2: "float32", 3: "complex128", 4: "complex64", 5: "int64", 6: "int32", 7: "int16",
     8: "int8", 9: "uint64", 10: "uint32", 11: "uint16", 12: "uint8", 13: "bool", 14: "float16",
@@ -223,6 +224,11 @@ def _noted(array: np.ndarray) -> Address:
 
 
 address = _noted if layout.BOUNDS else location  # of arrays whose memory compiled code works on
+
+
+def destructor_of(cls: type) -> Address:
+    """Return where the function is that ends objects of a class; of all class statements it is the same."""
+    return _word(id(cls) + DESTRUCTOR_AT)
 
 
 def owner_of(array: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
     python -m tests.benchmarks.compiled
 
 Results are compared first; then each round calls every way in turn, on other values at each call, all but JAX
-with one thread. Printed are best times in microseconds and those of each way over ours, as the median of the
-rounds' ratios and in brackets that of the best times. Then Hessians times directions, what an operation takes
+with one thread; "replay" is `tg.compile(replay=True)`, which compares what a function reads and does not run it.
+Printed are best times in microseconds and those of each way over the first, as the median of the rounds'
+ratios and in brackets that of the best times. Then Hessians times directions, what an operation takes
 beyond one on Python's floats, what the first calls take beside those of ordinary recording, and how much
 memory a process has that calls a function ten times.
 """
@@ -81,7 +82,11 @@ def perceptron(m, a, b, c):
 
 def given(m, array):
     """An array of the namespace's."""
-    return array if m is not TORCH else TORCH_ARRAYS.setdefault(id(array), TORCH.from_numpy(array))
+    return array if m is not TORCH else array_of_torch(array)
+
+
+def array_of_torch(array):
+    return TORCH_ARRAYS.setdefault(id(array), TORCH.from_numpy(array))
 
 
 TORCH_ARRAYS = {}
@@ -106,11 +111,11 @@ CASES = {
 def ways(f, start):
     """By name a call from arrays to value and gradients."""
     argnums = tuple(range(len(start)))
-    compiled = tg.compile(lambda *x: f(np, *x), argnums, wait=True)
-    eager = tg.func.value_and_grad(lambda *x: f(np, *x), argnums)
-    if len(start) == 1:
-        compiled = tg.compile(lambda x: f(np, x), wait=True)
-        eager = tg.func.value_and_grad(lambda x: f(np, x))
+    alone = len(start) == 1
+    g, by = ((lambda x: f(np, x)), 0) if alone else ((lambda *x: f(np, *x)), argnums)
+    compiled = tg.compile(g, by, wait=True)
+    replayed = tg.compile(g, by, wait=True, replay=True)
+    eager = tg.func.value_and_grad(g, by)
     jax = importlib.import_module("jax")
     jitted = jax.jit(jax.value_and_grad(lambda *x: f(jax.numpy, *x), argnums))
 
@@ -118,7 +123,13 @@ def ways(f, start):
         value, gradients = jitted(*args)
         return np.asarray(value), [np.asarray(g) for g in gradients]
 
-    return {"compile": compiled.value_and_grad, "eager": eager, "torch": by_torch(f), "jax": of_jax}
+    return {
+        "compile": compiled.value_and_grad,
+        "replay": replayed.value_and_grad,
+        "eager": eager,
+        "torch": by_torch(f),
+        "jax": of_jax,
+    }
 
 
 def by_torch(f):
@@ -156,7 +167,7 @@ def measure(what, f, start):
         inner[name] = int(np.clip(TURN / (perf_counter() - begin), 1, 200))
     times = {name: rows[:, 0] for name, rows in in_turns(calls, ROUNDS, inner, arguments).items()}
     line = f"{what:30s}" + "".join(f"{1e6 * t.min():10.1f}" for t in times.values())
-    for name in ("eager", "torch", "jax"):
+    for name in ("replay", "eager", "torch", "jax"):
         middle, best = ratios(times["compile"], times[name])
         line += f"{middle:8.2f} ({best:.2f})"
     print(line, flush=True)
@@ -315,8 +326,8 @@ def main():
     jax = importlib.import_module("jax")
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_platforms", "cpu")
-    head = "".join(f"{name:>10s}" for name in ("compile", "eager", "torch", "jax"))
-    print(f"{'us a call':30s}{head}   over eager      over torch      over jax")
+    head = "".join(f"{name:>10s}" for name in ("compile", "replay", "eager", "torch", "jax"))
+    print(f"{'us a call':30s}{head}   over replay     over eager      over torch      over jax")
     for what, (f, start) in CASES.items():
         measure(what, f, start)
     print("Hessian times a direction")

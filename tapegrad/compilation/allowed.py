@@ -1,0 +1,87 @@
+"""Functions and classes that have no effects and read nothing but their arguments: all others are refused."""
+
+from __future__ import annotations
+
+import builtins
+import cmath
+import collections
+import functools
+import math
+import operator
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad import creation
+from tapegrad.numpy_api import reductions
+from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN
+from tapegrad.ops import MEANING
+from tapegrad.tensor import Tensor
+
+BUILTINS = [
+    "abs", "all", "any", "callable", "divmod", "isinstance", "issubclass", "iter", "len", "max", "min",
+    "next", "pow", "round", "sorted", "sum", "bool", "bytes", "classmethod", "complex", "dict",
+    "enumerate", "filter", "float", "int", "list", "map", "object", "property", "range", "reversed",
+    "slice", "staticmethod", "str", "super", "tuple", "zip",
+]  # fmt: skip
+CREATING = [
+    "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "bartlett",
+    "blackman", "broadcast_shapes", "diag_indices", "empty", "eye", "full", "hamming", "hanning",
+    "identity", "indices", "isscalar", "issubdtype", "iterable", "kaiser", "ones", "promote_types", "tri",
+    "tril_indices", "triu_indices", "zeros",
+]  # fmt: skip
+WRITING = {"save", "savetxt", "savez", "savez_compressed"}  # NumPy's functions with effects
+REFUSED_METHODS = {"tofile", "dump", "dumps", "setflags", "format", "format_map", "ctypes"}
+CONTAINERS = (
+    list, tuple, dict, set, frozenset, str, bytes, int, float, complex, bool, slice, range,
+    types.GeneratorType, np.ndarray, np.generic,
+)  # fmt: skip
+
+
+@functools.cache
+def _functions() -> frozenset[Any]:
+    """What may be called."""
+    found = [getattr(builtins, name) for name in BUILTINS]
+    found += [f for f in vars(builtins).values() if isinstance(f, type) and issubclass(f, BaseException)]
+    found += [f for module in (math, cmath) for f in vars(module).values() if callable(f)]
+    found += [f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)]
+    found += [getattr(np, name) for name in CREATING]
+    found += [f for f in (*FUNCTIONS, *PLAIN) if getattr(f, "__name__", "") not in WRITING]
+    found += [f for f in MEANING if callable(f)]
+    found += [f for f in vars(np).values() if isinstance(f, np.ufunc)]
+    found += [f for name, f in vars(creation).items() if name in creation.__all__]
+    found += [
+        reductions.logsumexp,
+        np.ndarray,
+        np.dtype,
+        np.finfo,
+        np.iinfo,
+        Tensor,
+        functools.reduce,
+        functools.partial,
+    ]
+    return frozenset(found)
+
+
+def is_known_function(x: Any) -> bool:
+    """Whether a function or class is on the list, or a method of a container, an array or a Tensor."""
+    if x in _functions():
+        return True
+    if type(x) is np.ufunc:
+        return x is getattr(sys.modules.get("scipy.special"), x.__name__, None)
+    if isinstance(x, type):
+        return issubclass(x, np.generic) and x.__module__ == "numpy"
+    if type(x) is types.BuiltinFunctionType:
+        own, name = x.__self__, x.__name__
+        if name in REFUSED_METHODS or isinstance(own, types.ModuleType):
+            return False
+        kind = own if isinstance(own, type) else type(own)
+        return kind in CONTAINERS or issubclass(kind, (np.generic, np.ufunc, Tensor))
+    return type(x) in (types.MethodDescriptorType, TUPLE_FIELD) and issubclass(
+        getattr(x, "__objclass__", tuple), CONTAINERS
+    )
+
+
+TUPLE_FIELD = type(collections.namedtuple("Pair", "a b").__dict__["a"])

@@ -1,0 +1,268 @@
+"""Calls of which the Python is skipped: what must be seen before, and what is compared at each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from tapegrad.compilation.comparing import VOUCHED, Check, is_same_argument
+from tapegrad.compilation.learning import Learning
+from tapegrad.compilation.matching import Matcher, Path
+from tapegrad.compilation.observing import Observer, Violation
+from tapegrad.compilation.state import State
+from tapegrad.compilation.wanted import Wanted
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.storage import OPEN
+from tapegrad.errors import ReplayError
+from tapegrad.ops import forward
+from tapegrad.ops.forward import error_mode
+from tapegrad.tensor import Tensor
+
+MOST_IN_VAIN = 16  # calls in a row that are watched, where what the function reads is never the same
+MOST_LEARNED = 2  # calls that gave no program
+MOST_TOLD = 4  # violations that an error names
+
+
+def vouched_for(assume: Collection[str]) -> frozenset[str]:
+    """Return what somebody vouches for, seen to be among what can be."""
+    names = (assume,) if isinstance(assume, str) else tuple(assume)
+    for name in names:
+        if name not in VOUCHED:
+            raise ValueError(f"compile: assume takes some of {', '.join(map(repr, VOUCHED))}; found {name!r}")
+    return frozenset(names)
+
+
+class Others(NamedTuple):
+    """What a call has besides the leaves that it is differentiated by, and the arguments with these."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}  # noqa: RUF012, which nobody writes to
+    trees: tuple[Any, ...] = ()
+
+    def is_as(self, known: Others) -> bool:
+        """Whether a call with these may do what one with the known ones has done."""
+        return (
+            len(self.args) == len(known.args)
+            and (*self.kwargs,) == (*known.kwargs,)
+            and all(map(is_same_argument, self.args, known.args))
+            and all(is_same_argument(x, known.kwargs[name]) for name, x in self.kwargs.items())
+        )
+
+    def roots(self) -> Iterator[tuple[str, Any]]:
+        """Give what a function may read through its arguments, with what to call it."""
+        yield from (("an argument", x) for x in self.args)
+        yield from ((f"argument {name}", x) for name, x in self.kwargs.items())
+        for tree in self.trees:
+            yield from (("a class of an argument", kind) for kind in _classes_in(tree))
+
+
+def _classes_in(tree: Any) -> Iterator[type]:
+    if isinstance(tree, (list, tuple, dict)):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _classes_in(part)
+    elif dataclasses.is_dataclass(tree):
+        for field in dataclasses.fields(tree):
+            yield from _classes_in(getattr(tree, field.name))
+    else:
+        return
+    yield type(tree)
+
+
+NO_OTHERS = Others()
+
+
+class Replay:
+    """What is known of the Python of calls of one kind.
+
+    Their program may run alone if two calls in a row that were watched have followed it, and all that the
+    code which ran can read was the same after the first, before the second, and after that: then what it
+    does depends on nothing else, and it has no effects. From then on that is compared before each call.
+
+    Attributes
+    ----------
+    replayed
+        How many calls were computed without Python.
+    changed
+        What has kept the latest call from that.
+    refused
+        What keeps all calls of the function from that.
+    shortcut
+        What computes most calls, where there is nothing to do but that.
+    """
+
+    def __init__(
+        self, f: Any, where: tuple[tuple[int, ...], bool], assume: Collection[str], refused: list[str]
+    ) -> None:
+        self._f, self._where, self._assume, self.refused = f, where, assume, refused
+        self.replayed = self._in_vain = 0
+        self.changed = ""
+        self.shortcut: Shortcut | None = None
+        self._observer: Observer | None = None  # of the call at work
+        self._state: State | None = None  # after the latest call that was watched
+        self._codes: set[Any] = set()
+        self._path: Path | None = None
+        self._begun: Path | None = None  # by the call at work
+        self._check: Check | None = None
+        self._others, self._serial = NO_OTHERS, 0
+
+    def may_run(self, matcher: Matcher, others: Others) -> bool:
+        """Whether a call may be computed by the path at hand, without Python."""
+        return (others is self._others or others.is_as(self._others)) and self.holds(matcher)
+
+    def holds(self, matcher: Matcher) -> bool:
+        """Whether all that the function reads besides arguments is as it was."""
+        return matcher.serial == self._serial and self._check is not None and self._check()
+
+    def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any]) -> Any:
+        """Call the function while it is watched."""
+        self._check = self._observer = self.shortcut = None
+        if self._in_vain >= MOST_IN_VAIN:
+            return run(matcher.arguments)
+        self._in_vain += 1
+        changed = next((entry for entry in self._entries() if not entry.is_same()), None)
+        if changed is not None:
+            self._state, self.changed = None, changed.where
+        observer, self._begun = Observer(), matcher.path
+        matcher.observe(observer.see_value)
+        try:
+            found = observer.watch(run, matcher.arguments)
+        finally:
+            matcher.see_value = None
+            self._refuse(observer.violations)
+        self._observer = observer if observer.was_alone else None
+        return found
+
+    def _entries(self) -> Sequence[Any]:
+        return () if self._state is None else self._state.entries
+
+    def note(self, matcher: Matcher, learning: Learning, given: Sequence[Any], others: Others) -> None:
+        """Take the program, if the call that was watched, and followed it, shows that it may run alone."""
+        observer, path = self._observer, matcher.path
+        if observer is None or self.refused:
+            return
+        if observer.looks:
+            self._refuse(observer.looks if path is self._begun else ())
+            return
+        known = path is self._path and self._codes >= observer.codes.keys() and others.is_as(self._others)
+        changed = next((entry for entry in self._entries() if not entry.is_same()), None)
+        if changed is not None:
+            self._refuse([Violation("has an effect: the call has changed this", changed.where)])
+        elif self._state is not None and known:
+            self._check, self._serial = Check(self._state.entries, self._assume), matcher.serial
+            self._in_vain = 0
+            leaves = all(type(x) in (float, np.ndarray) for x in given)
+            if leaves and not others.kwargs and len(given) == len(self._where[0]):
+                self.shortcut = Shortcut(self, matcher, learning, given, others.args, self._where)
+        else:
+            self._state = State(self._f, observer, others.roots())
+            self._codes, self._path, self._others = {*observer.codes}, path, others
+            self._refuse(self._state.violations)
+
+    def see(self, learning: Learning) -> None:
+        """Look whether there will be no program."""
+        if learning.attempts >= MOST_LEARNED and not learning.matcher.paths and not learning.tasks:
+            self._refuse([Violation(f"has no program: {learning.reason}", "a call that was learned from")])
+
+    def _refuse(self, violations: Iterable[Violation]) -> None:
+        self.refused += [str(violation) for violation in dict.fromkeys(violations)]
+
+    def explain(self) -> str:
+        """Tell how many calls were computed without Python, and what kept the others from that."""
+        changed = f"; run again, as this had changed: {self.changed}" * bool(self.changed)
+        return f"Python skipped at {self.replayed:,} calls{changed}"
+
+
+class Shortcut:
+    """Calls whose arguments are single leaves, which a plan computes: one function, as nothing takes less.
+
+    Parameters
+    ----------
+    replay, matcher, learning
+        Those of these calls.
+    given, others
+        The arguments of such a call that it is differentiated by, and the others.
+    where
+        Positions of the former, and whether derivatives are given in a tuple.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        matcher: Matcher,
+        learning: Learning,
+        given: Sequence[Any],
+        others: Sequence[Any],
+        where: tuple[tuple[int, ...], bool],
+    ) -> None:
+        self._replay, self._matcher, self._learning = replay, matcher, learning
+        self._handling = error_mode.get()
+        self._told = forward.reported(self._handling)[0]
+        places, self._several = where
+        self._takes = [
+            (k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), buffer)
+            for k, x, buffer in zip(places, given, matcher.program.arguments, strict=True)
+        ]
+        self._count = len(given) + len(others)
+        free = [k for k in range(self._count) if k not in places]
+        self._others = [*zip(free, others, strict=True)]
+
+    def __call__(self, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """Return the value and derivatives; None where more is to be done, or looked at."""
+        matcher, pull = self._matcher, wanted.pull
+        path = matcher.path
+        planning = path.plans.get((0, pull))
+        if (
+            planning is None
+            or planning.plan is None
+            or wanted.directed
+            or path.calls[pull]
+            or len(args) != self._count
+            or error_mode.get() is not self._handling
+            or _enabled.get() is not True
+            or OPEN
+        ):
+            return None
+        for k, kind, shape, strides, buffer in self._takes:
+            x = args[k]
+            if type(x) is not kind:
+                return None
+            if kind is not float and (
+                x.shape != shape or x.strides != strides or x.dtype is not buffer.dtype
+            ):
+                return None
+        for k, known in self._others:
+            if not is_same_argument(args[k], known):
+                return None
+        learning = self._learning
+        if not learning.lock.acquire(False):
+            return None
+        try:
+            if learning.tasks or not self._replay.holds(matcher):
+                return None
+            for k, _, _, _, buffer in self._takes:
+                buffer[...] = args[k]
+            if not planning.plan.run(self._told):
+                return None
+            self._replay.replayed += 1
+            path.served += 1
+            if not pull:
+                return path.value(), None
+            parts = tuple([part() for part in path.parts])
+            return path.value(), parts if self._several else parts[0]
+        finally:
+            learning.lock.release()
+
+
+def raise_refused(f: Any, refused: Sequence[str]) -> NoReturn:
+    """Say what rules out that the Python of a function is skipped."""
+    told = "\n  ".join(refused[:MOST_TOLD])
+    more = f"\n  and {len(refused) - MOST_TOLD} more" if len(refused) > MOST_TOLD else ""
+    raise ReplayError(
+        f"tg.compile(replay=True) cannot skip the Python of {getattr(f, '__name__', f)!s}:\n  {told}{more}\n"
+        "Compute outside of it what is no operation on its arguments, and pass what is another value at each "
+        "call as an argument that argnums names; or leave out replay=True: then Python runs at each call, "
+        "and programs still compute its operations"
+    )

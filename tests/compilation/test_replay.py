@@ -1,0 +1,628 @@
+"""`tg.compile(replay=True)`: Python is skipped where that changes nothing; else it runs, or is refused."""
+
+import builtins
+import functools
+import random
+import sys
+import threading
+import time
+import types
+import warnings
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+from scipy import special
+
+import tapegrad as tg
+from tapegrad.compilation import state
+from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_TOLD
+from tapegrad.errors import ReplayError
+from tapegrad.scipy import optimize
+
+from .hostile import FUNCTIONS
+from .test_hostile import arguments, outcome, same
+
+X = np.array([0.3, 0.7, -0.2, 0.5])
+
+
+def skipped(compiled):
+    """At how many calls Python was not run."""
+    return sum(kind.replay.replayed for kind in compiled._kinds.values() if kind.replay)
+
+
+def taken(f, *others, **how):
+    """A compiled function that is called until its Python is skipped."""
+    compiled = tg.compile(f, wait=True, replay=True, **how)
+    for k in range(6):
+        compiled.value_and_grad(X + 0.13 * k, *others)
+    assert skipped(compiled) >= 1, compiled.explain()
+    return compiled
+
+
+def agrees(compiled, x, *others):
+    """Whether value and gradient are those of the function as it is now."""
+    value, gradient = compiled.value_and_grad(x, *others)
+    wanted, expected = tg.func.value_and_grad(compiled.plain)(x, *others)
+    return value == wanted and np.allclose(gradient, expected, rtol=1e-13, atol=1e-13)
+
+
+def call_often(call):
+    for k in range(20):
+        call(X + 0.1 * k)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_hostile_functions_are_right_or_refused(name):
+    """With the same number of the call eight times, other numbers, and effects as ever."""
+    (f, effects), (g, others) = FUNCTIONS[name](), FUNCTIONS[name]()
+    compiled = tg.compile(f, wait=True, replay=True)
+    for k in range(24):
+        x, turn = arguments(k), k // 8
+        found = outcome(lambda _: compiled.value_and_grad(x, turn), f, effects, [0])
+        if found[0][0] is ReplayError:
+            return
+        wanted = outcome(lambda _: tg.func.value_and_grad(g)(x, turn), g, others, [0])
+        assert same(found[0], wanted[0]), f"call {k}: {found[0]} for {wanted[0]}"
+        assert found[1:] == wanted[1:], f"call {k}"
+
+
+# ------------------------------------------------------------ what changes between calls is noticed
+
+scale, weights, table = 2.0, np.array([1.0, 2.0, 3.0, 4.0]), {"a": 1.5, "b": (2.0, [3.0])}
+items = [1.0, 2.0]
+
+
+def helper(x, factor=1.5, *, shift=0.25):
+    return np.sin(x) * factor + shift
+
+
+def other_helper(x, factor=1.0, *, shift=1.0):
+    return x * factor
+
+
+def twice(x):
+    return x * 2.0
+
+
+class Model:
+    offset = 0.5
+    kinds: ClassVar = [1.0, 2.0]
+
+    def __init__(self):
+        self.scale, self.parts = 2.0, [1.0, np.array([1.0, 2.0, 3.0, 4.0])]
+
+    def __call__(self, x):
+        return np.sum(self.scaled(x) * self.parts[1] + self.kinds[0]) + self.offset
+
+    def scaled(self, x):
+        return x * self.scale
+
+    @property
+    def doubled(self):
+        return self.scale * 2.0
+
+    @staticmethod
+    def cubed(x):
+        return x**3
+
+
+class Special(Model):
+    def scaled(self, x):
+        return super().scaled(x) * self.doubled + self.cubed(x)
+
+
+model, space = Model(), types.ModuleType("space")
+space.factor, space.inner = 3.0, types.ModuleType("inner")
+space.inner.exponent = 2.0
+
+
+def of_globals(x):
+    return np.sum(helper(x) * weights) * scale + table["b"][1][0] * items[1] * np.sum(x)
+
+
+def of_model(x):
+    return model(x)
+
+
+def of_modules(x):
+    return np.sum(x**space.inner.exponent) * space.factor + np.sum(abs(x))
+
+
+def of_methods(x):
+    return (x * 3.0).sum()
+
+
+def through_a_name(x):
+    m = np
+    return m.sum(m.cos(x))
+
+
+OF_ALL = ("__code__", "__defaults__", "__kwdefaults__", "__class__", "__dict__")  # which are no members
+
+
+def setting(where, name, value):
+    """Another attribute, for a while."""
+
+    def change(stack):
+        if name in vars(where) or name in OF_ALL:
+            stack.callback(setattr, where, name, vars(where).get(name, getattr(where, name)))
+        else:
+            stack.callback(delattr, where, name)
+        setattr(where, name, value)
+
+    return change
+
+
+def putting(where, key, value):
+    """Another item, for a while."""
+
+    def change(stack):
+        stack.callback(where.__setitem__, key, where[key])
+        where[key] = value
+
+    return change
+
+
+GLOBALS = sys.modules[__name__]
+CHANGES = {
+    "global number": (of_globals, setting(GLOBALS, "scale", 3.0)),
+    "global array": (of_globals, setting(GLOBALS, "weights", np.ones(4))),
+    "element": (of_globals, putting(weights, 2, -1.0)),
+    "global function": (of_globals, setting(GLOBALS, "helper", twice)),
+    "code": (of_globals, setting(helper, "__code__", other_helper.__code__)),
+    "default": (of_globals, setting(helper, "__defaults__", (2.5,))),
+    "default by name": (of_globals, setting(helper, "__kwdefaults__", {"shift": 1.0})),
+    "default by name, in place": (of_globals, putting(helper.__kwdefaults__, "shift", 7.0)),
+    "deep in a dict": (of_globals, putting(table["b"][1], 0, 9.0)),
+    "item of a list": (of_globals, putting(items, 1, 9.0)),
+    "numpy": (of_globals, setting(np, "sin", np.cos)),
+    "a module by another name": (through_a_name, setting(np, "cos", np.sin)),
+    "attribute": (of_model, setting(model, "scale", 3.0)),
+    "attribute that hides that of the class": (of_model, setting(model, "offset", 9.0)),
+    "attribute of the class": (of_model, setting(Model, "offset", 1.5)),
+    "list of the class": (of_model, putting(Model.kinds, 0, 9.0)),
+    "array in a list": (of_model, putting(model.parts[1], 0, 9.0)),
+    "method": (of_model, setting(Model, "scaled", lambda self, x: x * 5.0)),
+    "method of the object": (of_model, setting(model, "scaled", np.cos)),
+    "special method": (of_model, setting(Model, "__call__", lambda self, x: np.sum(x) * 7.0)),
+    "class": (of_model, setting(model, "__class__", Special)),
+    "dict": (of_model, setting(model, "__dict__", {**vars(model), "scale": 7.0})),
+    "module": (of_modules, setting(space, "factor", 4.0)),
+    "module of a module": (of_modules, setting(space.inner, "exponent", 3.0)),
+    "builtin": (of_modules, setting(builtins, "abs", lambda x: x * 2.0)),
+    "method of Tensors": (of_methods, setting(tg.Tensor, "sum", lambda self: np.sum(self * 2.0))),
+    "builtin that is hidden": (of_modules, setting(GLOBALS, "abs", twice)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_changes_between_calls(what):
+    """What is no constant any more is computed as it is, and Python skipped again afterwards."""
+    f, change = CHANGES[what]
+    compiled = taken(f)
+    assert agrees(compiled, X)
+    before = compiled(X)
+    with ExitStack() as stack:
+        change(stack)
+        assert tg.func.value_and_grad(f)(X)[0] != before, "this is to change something"
+        for _ in range(3):
+            assert agrees(compiled, X)
+    count = skipped(compiled)
+    for k in range(5):
+        assert agrees(compiled, X + k)
+    assert skipped(compiled) > count
+
+
+def test_special_methods_that_are_added():
+    """It is noticed, and refused, as it could do anything."""
+    compiled = taken(of_model)
+    with ExitStack() as stack:
+        setting(Model, "__getattribute__", lambda self, name: object.__getattribute__(self, name))(stack)
+        with pytest.raises(ReplayError, match="__getattribute__"):
+            compiled(X)
+
+
+def test_closures_and_defaults_that_change():
+    factor = 2.0
+
+    def f(x, other=weights):
+        return np.sum(x * other) * factor
+
+    compiled = taken(f)
+    factor = 3.0
+    assert agrees(compiled, X)
+    f.__defaults__ = (np.ones(4),)
+    assert agrees(compiled, X)
+
+
+def test_views_and_memory_of_arrays_that_change():
+    whole = np.arange(8.0)
+    part = whole[2:6]
+
+    def f(x):
+        return np.sum(x * part)
+
+    compiled = taken(f)
+    whole[2] = 9.0
+    assert agrees(compiled, X)
+    whole[4] = -0.0
+    assert agrees(compiled, X)
+    part[0] = np.nan
+    assert np.isnan(compiled(X))
+
+
+def test_other_arguments_run_python():
+    def f(x, n, data):
+        return sum(np.sum(x * data) for _ in range(n))
+
+    data = np.ones(4)
+    compiled = taken(f, 2, data)
+    for n in (2, 3, 3, 2):
+        assert agrees(compiled, X, n, data)
+    data[1] = 5.0
+    assert agrees(compiled, X, 2, data)
+    assert agrees(compiled, X, 2, data * 2.0)
+    assert compiled(X, 2, data=data) == f(X, 2, data)
+    signed = taken(lambda x, zero: np.sum(np.arctan2(x * 0.0, zero)), 0.0)
+    assert agrees(signed, np.abs(X), 0.0)
+    assert signed(np.abs(X), -0.0) == pytest.approx(4 * np.pi)
+
+
+def test_other_shapes_and_dtypes_run_python():
+    compiled = taken(lambda x: np.sum(x) * x.shape[0] + x.dtype.itemsize)
+    for x in (X, X[:2], X.astype(np.float32), X[::2], np.outer(X, X), X):
+        for _ in range(6):
+            value, wanted = compiled(x), compiled.plain(x)
+            assert value == wanted
+            assert type(value) is float or value.dtype == wanted.dtype
+
+
+@dataclass
+class Parameters:
+    w: np.ndarray
+    b: np.ndarray
+    exponent: ClassVar[float] = 2.0
+
+
+class Pair(NamedTuple):
+    a: np.ndarray
+    b: np.ndarray
+
+
+def test_classes_of_arguments():
+    compiled = tg.compile(lambda p: np.sum((p.w * 2.0 + p.b) ** p.exponent), wait=True, replay=True)
+    p = Parameters(X, np.ones(4))
+    for _ in range(6):
+        compiled.grad(p)
+    assert skipped(compiled)
+    Parameters.exponent = 3.0
+    try:
+        assert np.array_equal(compiled.grad(p).w, tg.func.grad(compiled.plain)(p).w)
+    finally:
+        Parameters.exponent = 2.0
+    pairs = tg.compile(lambda p: np.sum(p.a * p.b), wait=True, replay=True)
+    for _ in range(6):
+        assert np.array_equal(pairs.grad(Pair(X, 2.0 * X)).a, 2.0 * X)
+    assert skipped(pairs)
+
+
+# ------------------------------------------------------------ what is refused
+
+seen, counts, rng, moving = [], [0], np.random.default_rng(0), iter([1.0] * 100)
+outside, queue = tg.tensor(2.0), deque([1.0])
+
+
+def counted(x):
+    counts[0] += 1
+    return np.sum(x)
+
+
+def kept(x):
+    seen.append(1)
+    return np.sum(x)
+
+
+def stored(x):
+    model.last = time
+    model.calls = getattr(model, "calls", 0)
+    return np.sum(x)
+
+
+def global_written(x):
+    global moving_number
+    moving_number = moving_number + 1.0
+    return np.sum(x)
+
+
+moving_number = 0.0
+
+
+def imports(x):
+    import math
+
+    return np.sum(x) * math.pi
+
+
+def caught(x):
+    try:
+        return np.sum(np.linalg.cholesky(np.outer(x, x))) * 0.0 + np.sum(x)
+    except np.linalg.LinAlgError:
+        return np.sum(x)
+
+
+@functools.lru_cache
+def remembered(k):
+    return float(k)
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+slotted = Slotted()
+slotted.a = 1.0
+
+REFUSED = {
+    "branch": (lambda x: np.sum(x) if x[0] > 0 else np.sum(x * x), "looks at a value"),
+    "number": (lambda x: np.sum(x) * float(x[0].detach()), "looks at a value|no program"),
+    "mask": (lambda x: np.sum(np.where(x > 0, x, 0.0)), "looks at a value"),
+    "random": (lambda x: np.sum(x) * rng.normal(), "Generator"),
+    "random of numpy": (lambda x: np.sum(x) * np.random.normal(), "np.random.normal"),  # noqa: NPY002
+    "random of python": (lambda x: np.sum(x) * random.random(), "Random.random"),
+    "clock": (lambda x: np.sum(x) * time.time(), "time.time"),
+    "clock by map": (lambda x: np.sum(x) * sum(f() for f in [time.time]), "time.time"),
+    "output": (lambda x: (print(end=""), np.sum(x))[1], "print"),
+    "counter": (counted, "counts.*has an effect"),
+    "list": (kept, "seen.*has an effect"),
+    "global": (global_written, "moving_number.*has an effect"),
+    "names made at run time": (lambda x: np.sum(x) * getattr(model, "scale"), "getattr"),
+    "dict of an object": (lambda x: np.sum(x) * model.__dict__["scale"], "__dict__"),
+    "iterator": (lambda x: np.sum(x) * next(moving), "list_iterator"),
+    "tensor": (lambda x: np.sum(x * outside), "outside.*Tensor.*argnums"),
+    "deque": (lambda x: np.sum(x) * queue[0], "deque"),
+    "import": (imports, "imports a module"),
+    "caught error": (caught, "looks at a value|no program"),
+    "cache": (lambda x: np.sum(x) * remembered(3), "lru_cache"),
+    "slots": (lambda x: np.sum(x) * slotted.a, "Slotted"),
+    "set": (lambda x: sum({x[0], x[1]}), "set"),
+    "text": (lambda x: np.sum(x) * len("{0.scale}".format(model)), "format"),  # noqa: UP030, UP032
+    "file": (lambda x: (np.ones(2).tofile("/dev/null"), np.sum(x))[1], "tofile"),
+    "write": (lambda x: (np.save("/dev/null", np.ones(2)), np.sum(x))[1], "save"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    """At the latest after some calls, which are right, and from then on at each."""
+    f, why = REFUSED[what]
+    compiled = tg.compile(f, wait=True, replay=True)
+    with pytest.raises(ReplayError, match=rf"(?s)cannot skip.*({why}).*argnums"):
+        call_often(compiled.value_and_grad)
+    assert skipped(compiled) == 0
+    with pytest.raises(ReplayError):
+        compiled.grad(X)
+
+
+def test_the_line_is_told():
+    def f(x):
+        y = np.sin(x)
+        return np.sum(y) * (2.0 if y[1] > 0 else 1.0)
+
+    compiled, line = tg.compile(f, wait=True, replay=True), f.__code__.co_firstlineno + 2
+    with pytest.raises(ReplayError, match=rf"test_replay.py:{line}, in f: it looks at a value"):
+        call_often(compiled)
+
+
+def test_an_error_names_a_few_lines():
+    def f(x):
+        return np.sum(x) * sum(
+            [time.time(), time.time_ns(), time.monotonic(), time.perf_counter(), time.process_time()]
+        )
+
+    compiled = tg.compile(f, wait=True, replay=True)
+    with pytest.raises(ReplayError, match=r"and [0-9]+ more") as found:
+        call_often(compiled)
+    assert str(found.value).count("test_replay.py:") == MOST_TOLD
+
+
+def test_what_has_no_program_is_refused():
+    def f(x):
+        x[0] = 1.0
+        return np.sum(x)
+
+    compiled = tg.compile(f, wait=True, replay=True)
+    with pytest.raises(ReplayError, match="no program"):
+        call_often(compiled.grad)
+
+
+def test_large_states_are_refused(monkeypatch):
+    monkeypatch.setattr(state, "MOST_ENTRIES", 10)
+    numbers = [[float(k)] for k in range(20)]
+    compiled = tg.compile(lambda x: np.sum(x) * numbers[3][0], wait=True, replay=True)
+    with pytest.raises(ReplayError, match="more than 10 objects"):
+        call_often(compiled)
+
+
+def test_what_changes_at_each_call_runs_python(monkeypatch):
+    """It is watched a few times only; all values are right."""
+    compiled = tg.compile(of_globals, wait=True, replay=True)
+    for k in range(MOST_IN_VAIN + 8):
+        monkeypatch.setattr(GLOBALS, "scale", 1.0 + k)
+        assert agrees(compiled, X)
+    assert skipped(compiled) == 0
+    assert "scale" in str(compiled.explain())
+
+
+# ------------------------------------------------------------ what it gives
+
+
+def test_value_gradient_and_products():
+    def f(x):
+        return np.sum(np.exp(np.sin(x)) * x * weights)
+
+    compiled, v = taken(f), np.array([1.0, -2.0, 0.5, 3.0])
+    for _ in range(4):
+        x = X + np.random.default_rng(0).normal(size=4)
+        assert compiled(x) == f(x)
+        assert np.allclose(compiled.grad(x), tg.func.grad(f)(x), rtol=1e-14)
+        assert np.allclose(compiled.hvp(x, v), tg.func.hvp(f)(x, v), rtol=1e-13)
+        assert np.allclose(compiled.vhp(x, v), tg.func.hvp(f)(x, v), rtol=1e-13)
+        assert compiled.jvp(x, v) == tg.func.jvp(f)(x, v)
+        assert np.allclose(tg.func.grad(compiled)(x), tg.func.grad(f)(x), rtol=1e-14)
+    assert skipped(compiled) > 8
+    found = optimize.minimize(tg.compile(lambda x: np.sum((x - weights) ** 2), replay=True, wait=True), X)
+    assert np.allclose(found.x, weights, atol=1e-4)
+
+
+def test_several_arguments_and_numbers():
+    compiled = tg.compile(lambda a, b: np.sum(a * b) * b[0], (0, 1), wait=True, replay=True)
+    number = tg.compile(lambda x: np.sin(x) * x, wait=True, replay=True)
+    for k in range(8):
+        value, (by_a, by_b) = compiled.value_and_grad(X + k, X)
+        assert value == np.sum((X + k) * X) * X[0]
+        assert np.allclose(by_a, X * X[0]) and np.allclose(by_b[1:], (X + k)[1:] * X[0])
+        value, slope = number.value_and_grad(0.5 + k)
+        assert type(value) is type(slope) is float
+        assert (value, slope) == pytest.approx(tg.func.value_and_grad(number.plain)(0.5 + k), rel=1e-14)
+        assert number.grad(k) == pytest.approx(tg.func.grad(number.plain)(float(k)), rel=1e-14)
+    assert skipped(compiled) and skipped(number)
+
+
+def test_of_tensors_it_is_one_record():
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True, replay=True)
+    for k in range(8):
+        t = tg.tensor(X + k, requires_grad=True)
+        y = compiled(t * 2.0)
+        (g,) = tg.grad(y, t, create_graph=True)
+        (h,) = tg.grad(np.sum(g), t)
+        x = 2.0 * (X + k)
+        assert np.allclose(g.detach().numpy(), 2.0 * (np.cos(x) * x + np.sin(x)))
+        assert np.allclose(h.numpy(), 4.0 * (2.0 * np.cos(x) - np.sin(x) * x))
+    assert skipped(compiled)
+
+
+def test_errors_of_numbers_are_told():
+    compiled = taken(lambda x: np.sum(np.log(np.abs(x) * 1.0)))
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert compiled(X * 0.0) == -np.inf
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):
+        compiled(X * 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert agrees(compiled, X)
+
+
+def test_under_other_modes():
+    compiled = taken(lambda x: np.sum(np.sin(x)))
+    count = skipped(compiled)
+    with tg.no_grad():
+        assert compiled(X) == np.sum(np.sin(X))
+    sys.setprofile(lambda *args: None)
+    try:
+        assert agrees(compiled, X)
+    finally:
+        sys.setprofile(None)
+    assert agrees(compiled, X)
+    assert skipped(compiled) > count
+
+
+def test_while_it_is_watched_a_profiler_stays():
+    """Another profiler is not put out of its work: then calls are not watched."""
+    events = []
+    compiled = tg.compile(lambda x: np.sum(np.sin(x)), wait=True, replay=True)
+    sys.setprofile(lambda *args: events.append(args[1]))
+    try:
+        for _ in range(6):
+            compiled(X)
+        assert sys.getprofile() is not None
+    finally:
+        sys.setprofile(None)
+    assert skipped(compiled) == 0
+    assert len(events) > 6
+
+
+def test_from_several_threads():
+    compiled, wrong = taken(lambda x: np.sum(np.sin(x) * weights)), []
+
+    def work(seed):
+        for k in range(200):
+            x = X + 0.01 * k + seed
+            if not np.allclose(compiled.grad(x), np.cos(x) * weights, rtol=1e-13):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_learned_in_the_background():
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * weights), replay=True)
+    deadline = time.monotonic() + 60
+    while not skipped(compiled) and time.monotonic() < deadline:
+        assert agrees(compiled, X)
+        time.sleep(0.001)
+    assert skipped(compiled)
+
+
+def test_calls_between_that_bring_other_numbers():
+    """A call that runs Python may leave other numbers in the program's buffers."""
+    compiled = taken(of_globals)
+    with ExitStack() as stack:
+        setting(GLOBALS, "scale", 5.0)(stack)
+        assert agrees(compiled, X)
+    assert agrees(compiled, X)
+    compiled(X), compiled.hvp(X, X)
+    assert np.allclose(compiled.hvp(X, X), tg.func.hvp(of_globals)(X, X))
+
+
+def test_functions_of_scipy_and_of_tapegrad():
+    taken(lambda x: np.sum(special.expit(x)) + tg.logsumexp(x))
+
+
+# ------------------------------------------------------------ what somebody vouches for
+
+
+def test_assume():
+    arrays = taken(of_globals, assume=("arrays",))
+    before = arrays(X)
+    with ExitStack() as stack:
+        putting(weights, 0, 100.0)(stack)
+        assert arrays(X) == before
+    names = taken(of_globals, assume=("globals",))
+    with ExitStack() as stack:
+        setting(GLOBALS, "scale", 100.0)(stack)
+        assert names(X) == before
+        putting(table["b"][1], 0, 100.0)(stack)
+        assert names(X) == of_globals(X)
+    attributes = taken(of_model, assume=("attributes", "arrays"))
+    before = attributes(X)
+    with ExitStack() as stack:
+        setting(model, "scale", 100.0)(stack)
+        putting(model.parts[1], 0, 100.0)(stack)
+        assert attributes(X) == before
+        setting(GLOBALS, "model", np.sum)(stack)
+        assert attributes(X) == np.sum(X)
+
+
+def test_assume_takes_what_can_be_vouched_for():
+    with pytest.raises(ValueError, match="'globals', 'attributes', 'arrays'; found 'random'"):
+        tg.compile(of_globals, replay=True, assume=("random",))
+    with pytest.raises(ValueError, match="replay=True"):
+        tg.compile(of_globals, assume=("globals",))
+    compiled = tg.compile(assume="globals", replay=True, wait=True)(counted)
+    with pytest.raises(ReplayError, match="effect"):
+        call_often(compiled)
+
+
+def test_it_is_pickled_with_what_it_was_asked():
+    compiled = tg.compile(of_globals, replay=True, assume=["arrays"], wait=True)
+    made = compiled.__reduce__()
+    assert made[1][2:] == (True, True, frozenset({"arrays"}))
