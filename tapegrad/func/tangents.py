@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.core.base import wrap
-from tapegrad.core.grad_mode import switches
+from tapegrad.core.grad_mode import in_force, switches
 from tapegrad.core.storage import OPEN
 from tapegrad.func import recorded_series
 from tapegrad.func.calls import Call, tensors_of, zeros
@@ -101,7 +101,9 @@ def swept(call: Call, has_aux: bool, use: Callable[[Call, Tree, Any], R]) -> R |
     """
     if not call.given or sum(map(np.size, call.given)) > LARGE_ARGUMENTS:
         return None
-    return None if OPEN else call.recorded(_swept, has_aux, use)
+    if OPEN or in_force("packing") is not None:  # packed values are left to forward mode, see `_sweepable`
+        return None
+    return call.recorded(_swept, has_aux, use)
 
 
 def _swept(call: Call, has_aux: bool, use: Callable[[Call, Tree, Any], R]) -> R | None:

@@ -54,8 +54,12 @@ def getitem(ct, shapes, wanted, index):
     return {0: embed(ct, shape=shapes[0], index=index)}
 
 
+def _lift_element(attrs, n, shapes):
+    return {**_lift(attrs, n, shapes), "place": None}  # of all lanes there is no one place
+
+
 @linear(
-    forward=lambda x, index, place: x[index], lift=_lift, template=Template.ELEMENT,
+    forward=lambda x, index, place: x[index], lift=_lift_element, template=Template.ELEMENT,
     key=lambda attrs: attrs["place"], node="select", opaque=("index", "place"),
 )  # fmt: skip
 def element(ct, shapes, wanted, index, place):

@@ -409,6 +409,20 @@ def test_gradients_of_tangents_of_what_is_checkpointed(checkpointed, tangent):
     assert np.allclose(found, tg.func.grad(lambda x: np.sum(tangent(f, x)))(x), rtol=1e-12)
 
 
+@pytest.mark.parametrize("moving", [False, True])
+def test_checkpointed_functions_may_take_tangents_of_gradients(moving):
+    """Sweeps inside of it compute it again while its levels of forward mode are open."""
+    x = leaf(0.3, 0.5) if moving else np.array([0.3, 0.5])
+
+    def f(x):
+        return tg.func.jvp(tg.func.grad(lambda x: np.sum(x**4)))(x, np.ones(2))[1]
+
+    found = tg.autograd.checkpoint(f, x)
+    assert np.allclose(found.detach() if moving else found, 12 * np.array([0.3, 0.5]) ** 2)
+    if moving:
+        assert np.allclose(tg.grad(np.sum(found), x)[0], 24 * np.array([0.3, 0.5]))
+
+
 def test_reentrant_checkpoints_are_not_offered():
     with pytest.raises(ValueError, match="use_reentrant"):
         tg.autograd.checkpoint(np.sin, leaf(1.0), use_reentrant=True)

@@ -262,3 +262,18 @@ def test_compiled_functions():
 
     np.testing.assert_allclose(F.jacobian(product, 1)(3.0, x), 3.0 * np.eye(2))
     assert F.hessian(product, (0, 1))(3.0, 2.0) == ((0.0, 1.0), (1.0, 0.0))
+
+
+@pytest.mark.parametrize("matrix", [tg.func.jacrev, tg.func.jacfwd, tg.func.jacobian])
+def test_second_derivatives_of_a_jacobian_of_elements(matrix):
+    """Elements of all lanes are no elements: `E[i] @ x` is the same number."""
+    E, x, v = np.eye(3), np.array([0.3, 0.5, 0.9]), np.array([1.0, 2.0, 3.0])
+
+    def product(part):
+        def f(x):
+            a, b, c = (part(x, i) for i in range(3))
+            return np.stack([a * b, np.sqrt(1 + c * c), np.cos(a - c)])
+
+        return tg.func.hvp(lambda x: np.sum(matrix(f)(x).T @ x))(x, v)
+
+    np.testing.assert_allclose(product(lambda x, i: x[i]), product(lambda x, i: E[i] @ x), rtol=1e-12)
