@@ -37,11 +37,12 @@ from tapegrad.native.scalar import PASSIVE, Active, is_active
 
 @lower_builtin(operator.getitem, types.Buffer, types.EllipsisType)
 def _whole(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-    """``x[...]``, also in ``x[...] *= 2``, which Numba types and has no code for: itself, without axes a number."""
+    """``x[...]``, which Numba types and has no code for, so that ``x[...] *= 2`` stops without words."""
     kind, _ = sig.args
     if kind.ndim:
         return impl_ret_borrowed(context, builder, sig.return_type, args[0])
-    return arrayobj.load_item(context, builder, kind, arrayobj.make_array(kind)(context, builder, args[0]).data)
+    array = arrayobj.make_array(kind)(context, builder, args[0])
+    return arrayobj.load_item(context, builder, kind, array.data)
 
 
 class Token:
