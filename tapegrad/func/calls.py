@@ -224,10 +224,11 @@ class Call:
         trees = self._trees(leaves)
         return tuple(trees) if self._several else trees[0]
 
-    def direction(self, v: Tree, copied: bool = True) -> list[Tensor]:
+    def direction(self, v: Tree, copied: bool = True, batched: bool = False) -> list[Tensor]:
         """Leaves of a direction, as Tensors of the shape and dtype of what is differentiated by.
 
-        Arrays need not be `copied` where they are but read, by one sweep that is not recorded.
+        Arrays need not be `copied` where they are but read, by one sweep that is not recorded. `batched`:
+        there are several directions, along an axis in front.
         """
         trees = tuple(v) if self._several and isinstance(v, (tuple, list)) else (v,)
         if len(trees) != len(self._places):
@@ -245,6 +246,8 @@ class Call:
                 )
             leaves += found
         what, pairs = f"{self.what}: direction", zip(leaves, self.xs, strict=True)
+        if batched:
+            return [_batch(what, v, x, leaves[0]) for v, x in pairs]
         return [wrap(v) if not copied and _is_like(v, x) else vector(what, v, x) for v, x in pairs]
 
     def given_back(self, tree: Tree, keep: bool) -> Any:
@@ -411,6 +414,15 @@ def vector(what: str, v: Operand, like: Tensor) -> Tensor:
     if x.dtype.kind == "c" and like.dtype.kind != "c":
         raise DTypeError(f"{what}: a real one of dtype {like.dtype} is wanted, found {x.dtype}")
     return x if x.dtype == like.dtype else x.astype(like.dtype)
+
+
+def _batch(what: str, v: Operand, x: Tensor, first: Operand) -> Tensor:
+    """Return directions of a Tensor, as many as there are of the first one, as one of its dtype."""
+    lanes = np.shape(first)[:1]
+    if not lanes or np.shape(v) != (*lanes, *x.shape):
+        wanted = f"(lanes, {', '.join(map(str, x.shape))})" if x.shape else "(lanes,)"
+        raise ShapeError(f"{what}: shape {wanted} is wanted, lanes alike for all; found {np.shape(v)}")
+    return vector(what, v, zeros(x, lanes))
 
 
 def _is_like(v: Operand, x: Tensor) -> bool:

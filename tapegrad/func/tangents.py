@@ -9,6 +9,7 @@ rules that users give, gradients without a graph, what is computed under another
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -69,14 +70,19 @@ def pushforward(call: Call, ys: Sequence[Tensor], batched: bool = False) -> Push
     return push
 
 
-def along(call: Call, has_aux: bool) -> Pushed:
-    """Return what a function gives with its tangents along the direction that it was called with."""
-    pushed = swept(call, has_aux, _along)
-    return _forward(call, has_aux) if pushed is None else pushed
+def along(call: Call, has_aux: bool, batched: bool = False) -> Pushed:
+    """Return what a function gives with its tangents along the direction that it was called with.
+
+    `batched`: there are several, along an axis in front.
+    """
+    pushed = swept(call, has_aux, partial(_along, batched))
+    return _forward(call, has_aux, batched) if pushed is None else pushed
 
 
-def _along(call: Call, found: Tree, aux: Any) -> Pushed:
-    (ys, structure), vs = tensors_of(call.what, found), call.direction(call.v)
+def _along(batched: bool, call: Call, found: Tree, aux: Any) -> Pushed:
+    (ys, structure), vs = tensors_of(call.what, found), call.direction(call.v, batched=batched)
+    if batched:
+        return Pushed(found, aux, structure, pushforward(call, ys, batched=True)(vs))
     if len(ys) == len(vs) == 1 and not call.outside:
         quick = recorded_series.along(call.xs[0], ys[0], vs[0], 1)
         if quick is not None:
@@ -84,13 +90,15 @@ def _along(call: Call, found: Tree, aux: Any) -> Pushed:
     return Pushed(found, aux, structure, pushforward(call, ys)(vs))
 
 
-def _forward(call: Call, has_aux: bool) -> Pushed:
+def _forward(call: Call, has_aux: bool, batched: bool) -> Pushed:
     xs = call.primals()
-    with dual_level():
-        duals = [make_dual(x, t) for x, t in zip(xs, call.direction(call.v), strict=True)]
+    vs = call.direction(call.v, batched=batched)
+    lanes = vs[0].shape[:1] if batched else ()
+    with dual_level(*lanes):
+        duals = [make_dual(x, t) for x, t in zip(xs, vs, strict=True)]
         found, aux = call.apply(duals, has_aux)
         ys, structure = tensors_of(call.what, found)
-        tangents = [zeros(y) if t is None else t for y, t in map(unpack_dual, ys)]
+        tangents = [zeros(y, lanes) if t is None else t for y, t in map(unpack_dual, ys)]
     return Pushed(found, aux, structure, tangents)
 
 

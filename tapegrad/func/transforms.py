@@ -212,7 +212,9 @@ def _vjp(call: Call, has_aux: bool) -> Any:
     return (value, pullback, call.given_back(aux, call.outside)) if has_aux else (value, pullback)
 
 
-def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Function:
+def jvp(
+    f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, batched: bool = False
+) -> Function:
     """Return a function of the value of a function, and of its derivative along a direction.
 
     Parameters
@@ -220,6 +222,9 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     f, argnums, has_aux
         As for `value_and_grad`; `f` may return any array, or a nested container of arrays. A compiled
         function returns numbers, arrays, or tuples of such.
+    batched : bool, optional
+        There are several directions, along an axis in front of an argument's own, and as many tangents of
+        each result, along an axis in front. A compiled function takes four of them at a time.
 
     Returns
     -------
@@ -244,13 +249,15 @@ def jvp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
     ...     return x**3
     >>> tg.func.jvp(cube)(2.0, 1.0)
     (8.0, 12.0)
+    >>> tg.func.jvp(cube, batched=True)(2.0, np.array([1.0, 0.5, 0.0]))
+    (8.0, array([12.,  6.,  0.]))
     """
-    native = "" if has_aux else "jvp"
-    return transformed("jvp", f, argnums, _jvp, has_aux, directed=True, native=native)
+    native = "" if has_aux else "columns.jvp_batched" if batched else "columns.jvp"
+    return transformed("jvp", f, argnums, _jvp, has_aux, batched, directed=True, native=native)
 
 
-def _jvp(call: Call, has_aux: bool) -> Any:
-    pushed = tangents.along(call, has_aux)
+def _jvp(call: Call, has_aux: bool, batched: bool) -> Any:
+    pushed = tangents.along(call, has_aux, batched)
     tangent = pushed.structure.build([call.given_back(t, True) for t in pushed.tangents])
     value = call.given_back(pushed.found, call.outside)
     return (value, tangent, call.given_back(pushed.aux, call.outside)) if has_aux else (value, tangent)

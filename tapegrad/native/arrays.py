@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 from numba.core.errors import TypingError
-from numba.core.imputils import impl_ret_new_ref, lower_builtin
+from numba.core.imputils import impl_ret_borrowed, impl_ret_new_ref, lower_builtin
 from numba.core.typing.templates import AbstractTemplate, infer, infer_global, signature
 from numba.extending import intrinsic, typeof_impl
 from numba.np import arrayobj
@@ -33,6 +33,16 @@ from tapegrad.native.annotations import (
 from tapegrad.native.complexes import OF_COMPLEX, ActiveComplex
 from tapegrad.native.operators import VALUE_ONLY, template
 from tapegrad.native.scalar import PASSIVE, Active, is_active
+
+
+@lower_builtin(operator.getitem, types.Buffer, types.EllipsisType)
+def _whole(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+    """``x[...]``, which Numba types and has no code for, so that ``x[...] *= 2`` stops without words."""
+    kind, _ = sig.args
+    if kind.ndim:
+        return impl_ret_borrowed(context, builder, sig.return_type, args[0])
+    array = arrayobj.make_array(kind)(context, builder, args[0])
+    return arrayobj.load_item(context, builder, kind, array.data)
 
 
 class Token:

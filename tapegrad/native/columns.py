@@ -1,12 +1,15 @@
-"""Jacobians of compiled functions by columns: several directions at once, of which nothing is recorded."""
+"""Derivatives of compiled functions along several directions at once, of which nothing is recorded."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numba.core import types
 from numba.extending import overload
 
-from tapegrad.native.annotations import Code, Namespace
+from tapegrad.native import pushing
+from tapegrad.native.annotations import Compiled, Namespace
 from tapegrad.native.arguments import new_matrix
 from tapegrad.native.compiler import piece, whole
 from tapegrad.native.derivative import (
@@ -15,14 +18,13 @@ from tapegrad.native.derivative import (
     component,
     forward,
     kept,
+    moving_of,
     releasing,
+    spreading,
 )
 from tapegrad.native.function import CompiledFunction
+from tapegrad.native.pushing import COUNT, of_parts, room
 from tapegrad.native.twin import twin_of
-
-
-def room(out, n):
-    """Memory for the derivatives of a result along n directions, which come first."""
 
 
 def put(found, k, part):
@@ -33,34 +35,15 @@ def turned(found, out, x):
     """The derivatives of a result by x, its own axes first."""
 
 
-def _of_parts(form: str, call: str, count: int) -> Code:
-    """Code that calls one of these for each part of a tuple."""
-    space: Namespace = {"room": room, "put": put, "turned": turned}
-    calls = "".join(f"{call.format(k=k)}, " for k in range(count))
-    exec(f"def impl({form}):\n    return ({calls})", space)
-    return space["impl"]
-
-
-@overload(room)
-def _room(out, n):
-    if isinstance(out, types.BaseTuple):
-        return _of_parts("out, n", "room(out[{k}], n)", len(out))
-    return (
-        (lambda out, n: np.empty((n, out.size)))
-        if isinstance(out, types.Array)
-        else lambda out, n: np.empty(n)
-    )
-
-
 @overload(put)
 def _put(found, k, part):
     if isinstance(part, types.BaseTuple):
-        return _of_parts("found, k, part", "put(found[{k}], k, part[{k}])", len(part))
+        return of_parts("found, k, part", "put(found[{k}], k, part[{k}])", len(part), put=put)
 
     def of_array(found, k, part):
-        row = part.reshape(-1)
+        row, kept = part.reshape(-1), found[k].reshape(-1)
         for i in range(row.size):
-            found[k, i] = row[i]
+            kept[i] = row[i]
         return 0
 
     def of_number(found, k, part):
@@ -73,7 +56,7 @@ def _put(found, k, part):
 @overload(turned)
 def _turned(found, out, x):
     if isinstance(out, types.BaseTuple):
-        return _of_parts("found, out, x", "turned(found[{k}], out[{k}], x)", len(out))
+        return of_parts("found, out, x", "turned(found[{k}], out[{k}], x)", len(out), turned=turned)
     array, many = isinstance(out, types.Array), isinstance(x, types.Array)
     if not array:
         return (lambda found, out, x: found.reshape(x.shape)) if many else lambda found, out, x: found[0]
@@ -81,10 +64,10 @@ def _turned(found, out, x):
         return lambda found, out, x: found.reshape(out.shape)
 
     def columns(found, out, x):
-        rows = np.empty((found.shape[1], found.shape[0]))
+        rows, kept = np.empty((out.size, x.size)), found.reshape((x.size, out.size))
         for i in range(rows.shape[0]):
             for j in range(rows.shape[1]):
-                rows[i, j] = found[j, i]
+                rows[i, j] = kept[j, i]
         return rows.reshape(out.shape + x.shape)
 
     return columns
@@ -119,15 +102,13 @@ def _elements_of(x):
     return (lambda x: x.size) if isinstance(x, types.Array) else lambda x: 1
 
 
-@kept
-def jacfwd(of: CompiledFunction) -> Derivative:
-    """Return the function of the derivatives of all results by the first argument."""
-    spec = (LANES, 0)
-    run = forward(twin_of(of.primal, spec), (0,), spec, any_shape=True, flat=True)
-    value, c1, c2, c3, c4 = (component(k) for k in range(1 + LANES))
+def _keeping() -> Compiled:
+    """Return ``keep(found, start, n, out)``, which keeps the tangents of results from one on, of n in all."""
+    c1, c2, c3, c4 = (component(1 + k) for k in range(LANES))
 
     def keep(found, start, n, out):
-        put(found, start, c1(out))
+        if start < n:
+            put(found, start, c1(out))
         if start + 1 < n:
             put(found, start + 1, c2(out))
         if start + 2 < n:
@@ -135,18 +116,87 @@ def jacfwd(of: CompiledFunction) -> Derivative:
         if start + 3 < n:
             put(found, start + 3, c4(out))
 
-    keep = piece(keep)
+    return piece(keep)
 
+
+@kept
+def jacfwd(of: CompiledFunction) -> Derivative:
+    """Return the function of the derivatives of all results by the first argument."""
+    spec = (LANES, 0)
+    run = forward(twin_of(of.primal, spec), (0,), spec, any_shape=True, flat=True)
+    value, keep = component(0), _keeping()
     first, following = releasing(run, 2, (1,)), releasing(run, 2, (1, 2, 3))
 
     def jacfwd(*args):
         n = elements_of(args[0])
         out = first(args, directions(args[0], 0))
-        found = room(value(out), n)
-        if n:
-            keep(found, 0, n, out)
+        found = room(np.float64, value(out), n)
+        keep(found, 0, n, out)
         for start in range(LANES, n, LANES):
             keep(found, start, n, following(args, directions(args[0], start), found, out))
         return turned(found, value(out), args[0])
 
-    return Derivative("jacfwd", of, whole(jacfwd))
+    compiled = whole(jacfwd)
+    return Derivative("jacfwd", of, compiled, recorded_by=pushing.jacfwd_stub(of.primal, compiled, LANES))
+
+
+@kept
+def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
+    """Return the function of value and derivative along a direction."""
+    moving = moving_of(argnums)
+    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0), True), spreading(moving, 1)
+    run, value, tangent = releasing(run, 2, (0, 1)), component(0), component(1)
+
+    def jvp(*args):
+        out = run(args[:-1], spread(args[-1]))
+        return value(out), tangent(out)
+
+    compiled = whole(jvp)
+    return Derivative("jvp", of, compiled, moving, pushing.jvp_stub(of.primal, compiled, moving, 1))
+
+
+def lane(v, k):
+    """Direction k, the last one where there are fewer, 0 where there are none."""
+
+
+@overload(lane)
+def _lane(v, k):
+    if v.ndim == 1:
+        return lambda v, k: float(v[min(k, v.shape[0] - 1)]) if v.shape[0] else 0.0
+    return lambda v, k: v[min(k, v.shape[0] - 1)] if v.shape[0] else np.zeros(v.shape[1:], v.dtype)
+
+
+def _lanes(moving: tuple[int, ...]) -> tuple[Compiled, Compiled]:
+    """Return how many directions there are, and so many as there are lanes from one on."""
+    names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
+    space: Namespace = {"lane": lane, "COUNT": COUNT}
+    differ = " or ".join(f"{name}.shape[0] != {names[0]}.shape[0]" for name in names[1:]) or "False"
+    rows = "".join(f"({''.join(f'lane({name}, k + {j}), ' for j in range(LANES))}), " for name in names)
+    exec(
+        f"def count(v):\n    if {differ}:\n        raise ValueError(COUNT)\n    return {names[0]}.shape[0]\n"
+        f"def lanes(v, k):\n    return ({rows})\n",
+        space,
+    )
+    return piece(space["count"]), piece(space["lanes"])
+
+
+@kept
+def jvp_batched(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
+    """Return the function of value and derivatives along directions, which have an axis in front."""
+    moving, spec = moving_of(argnums), (LANES, 0)
+    run = forward(twin_of(of.primal, spec), moving, spec, True)
+    value, keep, (count, lanes) = component(0), _keeping(), _lanes(moving)
+    first, following = releasing(run, 2, (0, 1)), releasing(run, 2, (0, 1, 2, 3))
+
+    def jvp(*args):
+        n = count(args[-1])
+        out = first(args[:-1], lanes(args[-1], 0))
+        found = room(np.float64, value(out), n)
+        keep(found, 0, n, out)
+        for start in range(LANES, n, LANES):
+            keep(found, start, n, following(args[:-1], lanes(args[-1], start), found, out))
+        return value(out), found
+
+    compiled, how = whole(jvp), (*moving, "batched")
+    stub = pushing.jvp_stub(of.primal, compiled, moving, LANES, batched=True)
+    return Derivative("jvp", of, compiled, how, stub)

@@ -27,6 +27,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
+from tapegrad.native.record import FALLIBLE
 
 
 def address(text: str) -> int:
@@ -80,18 +81,24 @@ def emit_call(
 
 
 def emit_adjoint(context: Context, module: Module, what: Deferred) -> ir.Function:
-    """Return the function `record.ADJOINT` that what is looked up is, which code before it has looked up."""
+    """Return the function `record.FALLIBLE` that what is looked up is, which code before it has looked up."""
     name = f"tapegrad_adjoint {what!r}"
     function = module.globals.get(name)
     if function is None:
         kinds = (types.int64,) * 3
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), name)
+        function = ir.Function(module, FALLIBLE, name)
         function.linkage = "internal"
         b = ir.IRBuilder(function.append_basic_block("adjoint"))
         convention, found = context.call_conv, b.call(_finder(context, module, repr(tuple(what))), [])
         called = b.inttoptr(found, convention.get_function_type(types.none, kinds).as_pointer())
-        convention.call_function(b, called, types.none, kinds, function.args)
-        b.ret_void()
+        status, _ = convention.call_function(b, called, types.none, kinds, function.args)
+        with b.if_then(status.is_error, likely=False):
+            python = context.get_python_api(b)
+            lock = python.gil_ensure()
+            convention.raise_error(b, python, status)
+            python.gil_release(lock)
+            b.ret(FALLIBLE.return_type(1))
+        b.ret(FALLIBLE.return_type(0))
     return function
 
 

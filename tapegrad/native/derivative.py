@@ -20,6 +20,7 @@ from tapegrad.native import explain, runtime
 from tapegrad.native.algebra import F64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
+    Code,
     Compiled,
     Context,
     Emission,
@@ -287,7 +288,7 @@ def forward(
     return piece(run)
 
 
-def _directions(moving: tuple[int, ...], lanes: int) -> Compiled:
+def spreading(moving: tuple[int, ...], lanes: int) -> Compiled:
     """Return ``spread(v)``: a direction as the tangents of the arguments; of a series, its first term's."""
     rest = ", still({0})" * (lanes - 1)
     names = [f"v[{q}]" if len(moving) > 1 else "v" for q in range(len(moving))]
@@ -306,14 +307,21 @@ class Derivative:
     """A derivative of a compiled function, itself compiled."""
 
     def __init__(
-        self, name: str, of: CompiledFunction, compiled: Compiled, how: tuple[Hashable, ...] = ()
+        self,
+        name: str,
+        of: CompiledFunction,
+        compiled: Compiled,
+        how: tuple[Hashable, ...] = (),
+        recorded_by: Code | None = None,
     ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
         self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
-        nested = Nested(name, how, of.primal, compiled, recorded, component, releasing)
-        self._tapegrad_recorded = nested.stub()  # what recording code calls
+        if recorded_by is None:
+            nested = Nested(name, how, of.primal, compiled, recorded, component, releasing)
+            recorded_by = nested.stub()
+        self._tapegrad_recorded = recorded_by  # what recording code calls
         announce(compiled, self.__name__, of.cached)
         _compile_once(compiled)
         if of.cached:
@@ -409,7 +417,7 @@ def grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
 def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the Hessian times a direction."""
     moving = moving_of(argnums)
-    run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), _directions(moving, 1)
+    run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), spreading(moving, 1)
     run = releasing(run, 2, (0, 1))
 
     def hvp(*args):
@@ -419,26 +427,12 @@ def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
 
 
 @kept
-def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
-    """Return the function of value and derivative along a direction."""
-    moving = moving_of(argnums)
-    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0), True), _directions(moving, 1)
-    run, value, tangent = releasing(run, 2, (0, 1)), component(0), component(1)
-
-    def jvp(*args):
-        out = run(args[:-1], spread(args[-1]))
-        return value(out), tangent(out)
-
-    return Derivative("jvp", of, whole(jvp), moving)
-
-
-@kept
 def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the power series along a line."""
     moving = moving_of(argnums)
     if not isinstance(order, int) or order < 1:
         raise ValueError(f"taylor: order is a whole number from 1, found {order!r}")
-    run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), _directions(moving, order)
+    run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), spreading(moving, order)
     space: Namespace = {f"c{k}": component(k) for k in range(order + 1)}
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
     space["np"] = np
@@ -473,7 +467,7 @@ def _together(of: CompiledFunction) -> Compiled:
 def hessian(of: CompiledFunction) -> Derivative:
     """Return the function of the matrix of second derivatives."""
     multiply = releasing(_together(of), 4, (0, 1, 2))  # an overload holds its arguments
-    once, spread = recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), _directions((0,), 1)
+    once, spread = recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), spreading((0,), 1)
 
     def by_number(args):
         return once(args, spread(1.0))[1][0]

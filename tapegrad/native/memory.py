@@ -20,7 +20,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.record import ADJOINT, NOTHING
+from tapegrad.native.record import ADJOINT, FALLIBLE, NOTHING
 from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, word
 
 i8, f8 = types.int64, types.float64
@@ -120,6 +120,14 @@ free = _function("free", ir.VoidType(), BYTES)
 malloc = _function("malloc", BYTES, I64)
 
 
+def _drop_cotangents(builder: Builder, tape: Value) -> None:
+    """Emit the release of what a sweep that fails has left."""
+    release = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.VoidType(), [BYTES]), "free")
+    builder.call(release, [builder.inttoptr(builder.load(word(builder, tape, COTANGENTS)), BYTES)])
+    for k in (COTANGENTS, ROOM):
+        builder.store(ir.Constant(I64, 0), word(builder, tape, k))
+
+
 @intrinsic
 def call_block(typingctx: TypingContext, function: Type, tape: Type, block: Type) -> Emission:
     """Call a function of a block by its address; where it fails, what is left of the cotangents is let go."""
@@ -130,12 +138,7 @@ def call_block(typingctx: TypingContext, function: Type, tape: Type, block: Type
         called = builder.inttoptr(args[0], kind.as_pointer())
         status, _ = convention.call_function(builder, called, i8, (i8, i8), args[1:])
         with cgutils.if_unlikely(builder, status.is_error):
-            release = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.VoidType(), [BYTES]), "free"
-            )
-            builder.call(release, [builder.inttoptr(builder.load(word(builder, args[1], COTANGENTS)), BYTES)])
-            for k in (COTANGENTS, ROOM):
-                builder.store(ir.Constant(I64, 0), word(builder, args[1], k))
+            _drop_cotangents(builder, args[1])
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()
 
@@ -153,6 +156,22 @@ def call_adjoint(
         return context.get_dummy_value()
 
     return types.void(i8, i8, i8, i8), code
+
+
+@intrinsic
+def call_fallible(
+    typingctx: TypingContext, function: Type, tape: Type, cotangents: Type, number: Type, record: Type
+) -> Emission:
+    """Call the adjoint of a record of arrays by its address; where it fails, as `call_block` does."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        failed = builder.call(builder.inttoptr(args[0], FALLIBLE.as_pointer()), args[2:])
+        with cgutils.if_unlikely(builder, builder.icmp_signed("!=", failed, failed.type(0))):
+            _drop_cotangents(builder, args[1])
+            context.call_conv.return_exc(builder)
+        return context.get_dummy_value()
+
+    return types.void(i8, i8, i8, i8, i8), code
 
 
 @intrinsic

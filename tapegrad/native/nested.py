@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numba import njit
 from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import overload
@@ -45,7 +46,8 @@ def has_derivative(kind: Type) -> bool:
     return is_active(kind) or is_active_array(kind)
 
 
-def _spec_of(kinds: Sequence[Type]) -> Spec:
+def spec_of(kinds: Sequence[Type]) -> Spec:
+    """What tangents those among arguments carry that are active."""
     return next(k.spec if is_active(k) else k.dtype.spec for k in kinds if has_derivative(k))
 
 
@@ -121,7 +123,7 @@ class Block:
     ) -> None:
         self.primal, self.recorded, self.releasing = primal, recorded, releasing
         self.moving, self.count, self.kinds = moving, count, kinds
-        self.spec = _spec_of(kinds)
+        self.spec = spec_of(kinds)
         self.inner = self.spec if taped(self.spec) else self.spec[:-1]
         self.size = components(self.inner)
         self.given = len(kinds) - count * len(moving)
@@ -184,6 +186,22 @@ class Block:
         size = self.size << count
         return tuple(range(size - self.size, size))
 
+    def _sizes(self) -> list[str]:
+        """How many numbers each argument and direction has."""
+        return [f"x{k}.size" if isinstance(kind, types.Array) else "1" for k, kind in enumerate(self.kinds)]
+
+    def _gathering(self) -> list[str]:
+        """Lines that gather the statements of active numbers, of arguments and directions, and their tape."""
+        sizes = self._sizes()
+        lines = [f"numbers = np.zeros({' + '.join(sizes[k] for k in self.active)}, np.int64)"]
+        for k in self.active:
+            if isinstance(self.kinds[k], types.Array):
+                lines.append(f"tape |= gathered(x{k}, numbers, count)")
+            else:
+                lines += [f"numbers[count] = statement_of(s{k})", f"tape |= tape_of(s{k})"]
+            lines.append(f"count += {sizes[k]}")
+        return lines
+
     def _found(self, space: Namespace) -> tuple[str, Sequence[int]]:
         """The expression of its components, and by which arguments they are: of several a tuple each."""
         spec = (*(1,) * self.count, *self.inner)
@@ -198,15 +216,9 @@ class Block:
         lines, outs, several = self._parts(), [], len(by) > 1
         lines.append(f"found = {found}")
         lines += ["tape, first, count = 0, 0, 0"]
-        sizes = [f"x{k}.size" if isinstance(kind, types.Array) else "1" for k, kind in enumerate(self.kinds)]
+        sizes = self._sizes()
         if taped(self.spec):
-            lines.append(f"numbers = np.zeros({' + '.join(sizes[k] for k in self.active)}, np.int64)")
-            for k in self.active:
-                if isinstance(self.kinds[k], types.Array):
-                    lines.append(f"tape |= gathered(x{k}, numbers, count)")
-                else:
-                    lines += [f"numbers[count] = statement_of(s{k})", f"tape |= tape_of(s{k})"]
-                lines.append(f"count += {sizes[k]}")
+            lines += self._gathering()
             known = "".join(f"a{k}, " for k in range(len(self.kinds)))
             space["reverse"] = addressed(lambda kind: self._reverse(kind, part))
             space["drop"] = addressed(drop_of)
@@ -302,6 +314,21 @@ def _inner_of(g, v):
     return impl
 
 
+def weighted(primal: Compiled, count: int, paths: tuple[str, ...]) -> Compiled:
+    """Return the sum of the results of a function, with weights that are its last arguments."""
+    known = vars(primal).setdefault("_tapegrad_weighted", {})
+    if (count, paths) not in known:
+        given = ", ".join(f"x{k}" for k in range(count))
+        weights = ", ".join(f"c{k}" for k in range(len(paths)))
+        total = " + ".join(f"inner(out{path}, c{k})" for k, path in enumerate(paths)) or "0.0"
+        space: Namespace = {"f": primal, "inner": inner, "__name__": __name__}
+        exec(f"def weighted({given}, {weights}):\n    out = f({given})\n    return {total}\n", space)
+        space["weighted"].__qualname__ = f"weighted({primal.py_func.__qualname__})"
+        known[count, paths] = njit(space["weighted"])
+    found: Compiled = known[count, paths]
+    return found
+
+
 def check(name: str, kinds: Sequence[Type]) -> None:
     """Refuse other arguments of a derivative that is recorded than real numbers and arrays of such."""
     for kind in kinds:
@@ -319,8 +346,6 @@ FORMS = {
     "grad": "return block({given}, args)",
     "value_and_grad": "return statement(twin({given}, args)), block({given}, args)",
     "hvp": "return block({given}, {directions}, args)",
-    "jvp": "value = statement(twin({given}, args))\n    g = ({several}block({given}, args),)\n"
-    "    return value, statement({products})",
     "hessian": "return block({given}, 1.0, args)",
     "hessian of an array": """n = args[0].size
     out, unit = np.empty((n, n), dtype), np.zeros(args[0].shape)
@@ -331,7 +356,6 @@ FORMS = {
         unit.flat[i] = 0.0
     return out""",
 }
-TAKING = ("hvp", "jvp")  # whose last argument is a direction
 
 
 class Nested:
@@ -380,21 +404,20 @@ class Nested:
         array = self.name == "hessian" and isinstance(kinds[0], types.Array)
         form = FORMS.get("hessian of an array" if array else self.name)
         if form is None:
-            raise TypingError(f"tapegrad: {self.name} is not recorded; {', '.join(FORMS)} of a function are")
-        several, count = len(self.moving) > 1, len(kinds) - (self.name in TAKING)
+            others = "grad, value_and_grad, hvp, hessian, vjp, jvp and jacfwd"
+            raise TypingError(f"tapegrad: {self.name} is not recorded; {others} of a function are")
+        several, count = len(self.moving) > 1, len(kinds) - (self.name == "hvp")
         check(self.name, kinds[:count])
         last = f"args[{count}]"
         directions = [f"{last}[{q}]" if several else last for q in range(len(self.moving))]
         text = form.format(
             given=", ".join(f"args[{k}]" for k in range(count)),
             directions=", ".join(directions),
-            several="*" * several,
-            products=" + ".join(f"inner(g[{q}], {v})" for q, v in enumerate(directions)),
         )
-        block, twin = self._block(kinds[:count], kinds[count:]), twin_of(self.primal, _spec_of(kinds))
+        block, twin = self._block(kinds[:count], kinds[count:]), twin_of(self.primal, spec_of(kinds))
         taken, more = block.py_func.__code__.co_argcount, 2 if array else 1
         space: Namespace = {
-            "np": np, "statement": statement, "inner": inner, "dtype": token(_spec_of(kinds)),
+            "np": np, "statement": statement, "dtype": token(spec_of(kinds)),
             "block": self.releasing(block, taken, range(taken + more)),
             "twin": self.releasing(twin, count, range(count + 1)),
         }  # fmt: skip

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.core.imputils import impl_ret_borrowed, lower_builtin
@@ -50,7 +49,7 @@ from tapegrad.native.derivative import (
 )
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.memory import claim, disclaim, get, read, taking, write
-from tapegrad.native.nested import Block, check, has_derivative, inner
+from tapegrad.native.nested import Block, check, has_derivative, weighted
 from tapegrad.native.operators import statement, statement_of
 from tapegrad.native.scalar import is_active
 from tapegrad.native.tape import COTANGENTS, SWEPT, word
@@ -396,7 +395,7 @@ class _Pulling(Block):
         kinds = [*pullback.given, *(ct for _, ct in leaves)]
         if len(pullback.given) != len(pullback.args):
             raise TypingError("tapegrad: a pullback of plain code is called with what has a derivative")
-        primal = _weighted(of.primal, len(pullback.given), tuple(path for path, _ in leaves))
+        primal = weighted(of.primal, len(pullback.given), tuple(path for path, _ in leaves))
         super().__init__(primal, recorded, releasing, of.moving, 0, kinds)
 
     def _found(self, space: Namespace) -> tuple[str, Sequence[int]]:
@@ -421,21 +420,6 @@ class _Pulling(Block):
         # arguments that do not move: the product with each component of the cotangents
         rows = [[[seeds(q, k)] if q < c else [] for k, c in enumerate(counts)] for q in range(self.size)]
         return f"({''.join(f'{pulled(row)}[0], ' for row in rows)})", of.by
-
-
-def _weighted(primal: Compiled, count: int, paths: tuple[str, ...]) -> Compiled:
-    """Return the sum of the results of a function, with weights that are its last arguments."""
-    known = vars(primal).setdefault("_tapegrad_weighted", {})
-    if (count, paths) not in known:
-        given = ", ".join(f"x{k}" for k in range(count))
-        weights = ", ".join(f"c{k}" for k in range(len(paths)))
-        total = " + ".join(f"inner(out{path}, c{k})" for k, path in enumerate(paths)) or "0.0"
-        space: Namespace = {"f": primal, "inner": inner, "__name__": __name__}
-        exec(f"def weighted({given}, {weights}):\n    out = f({given})\n    return {total}\n", space)
-        space["weighted"].__qualname__ = f"weighted({primal.py_func.__qualname__})"
-        known[count, paths] = njit(space["weighted"])
-    found: Compiled = known[count, paths]
-    return found
 
 
 # ---------------------------------------------------------------- the derivative
@@ -489,9 +473,7 @@ def vjp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
         found = begin(args, none, ())
         return value(out_of(found)), found
 
-    made = Pulled("vjp", of, whole(vjp), moving)
-    made._tapegrad_recorded = _stub(recorder)
-    return made
+    return Pulled("vjp", of, whole(vjp), moving, _stub(recorder))
 
 
 def _stub(of: Recorder) -> Code:

@@ -28,6 +28,7 @@ FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others 
 KIND_WORDS = ctypes.c_int64 * 4
 
 ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record
+FALLIBLE = ir.FunctionType(I32, [I64, I64, I64])  # that of a record of arrays: not 0 with an exception set
 
 _BYTES = I8.as_pointer()
 _ZERO = ir.Constant(I64, 0)

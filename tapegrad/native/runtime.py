@@ -103,7 +103,7 @@ def prepare(tape, components):
 
 SWEEP = '''"""The reverse sweep of native tapes: numbers with tangents {spec}, {seeds} seeds. {digest}"""
 from numba import njit
-from tapegrad.native.memory import call_adjoint, call_block, get, read, taking, write
+from tapegrad.native.memory import call_adjoint, call_block, call_fallible, get, read, taking, write
 from tapegrad.native.record import FUNCTION, SIZE, STATEMENTS
 from tapegrad.native.tape import BASE, BEFORE, BLOCKS, COTANGENTS, COUNT, NEXT, PLACE, REVERSE, TOP
 
@@ -120,13 +120,15 @@ def sweep(tape):
         stop = base + get(block, PLACE) if block else base
         while at > stop:
             kind = get(at - 8, 0)
-            size, statements = get(kind, SIZE), get(kind, STATEMENTS)
+            size, function = get(kind, SIZE), get(kind, FUNCTION)
             if size == 0:  # a record of arrays: it says itself
-                size, statements = get(at - 16, 0), get(at - 24, 0)
-            at -= size
-            number -= statements
-            for s in range(SEEDS):
-                call_adjoint(get(kind, FUNCTION), cotangents + s * room, number, at)
+                at, number = at - get(at - 16, 0), number - get(at - 24, 0)
+                for s in range(SEEDS):
+                    call_fallible(function, tape, cotangents + s * room, number, at)
+            else:
+                at, number = at - size, number - get(kind, STATEMENTS)
+                for s in range(SEEDS):
+                    call_adjoint(function, cotangents + s * room, number, at)
         if not block:
             break
         call_block(get(block, REVERSE), tape, block)

@@ -1,5 +1,8 @@
 """What cannot be recorded is refused when it is compiled, by the user's line and a way around."""
 
+import importlib
+from types import SimpleNamespace
+
 import numba
 import numpy as np
 import pytest
@@ -192,3 +195,37 @@ def test_the_ways_around_masks_of_several_axes():
 
     x = np.array([[0.5, 1.5], [2.0, 1.0]])
     np.testing.assert_allclose(tg.func.grad(f)(x), [[7.0, 2.0], [2.0, 0.0]])
+
+
+@pytest.mark.parametrize(("module", "function"), [
+    ("products", lambda a, x: np.sum(a @ x)), ("array_records", lambda a, x: np.sum(np.exp(a) * x)),
+])  # fmt: skip
+def test_an_error_in_the_adjoint_of_a_record_is_not_lost(monkeypatch, module, function):
+    """Nothing is returned as if there had been none, and the next sweep is right."""
+    home = importlib.import_module(f"tapegrad.native.{module}")
+    compiled = home.compiled
+
+    @numba.njit("void(int64, int64, int64)")
+    def reverse(cotangents, number, at):
+        raise ValueError("in the adjoint")
+
+    monkeypatch.setattr(
+        home, "compiled", lambda *spec: SimpleNamespace(record=compiled(*spec).record, reverse=reverse)
+    )
+    gradient = tg.func.grad(tg.njit(function), (0, 1))
+
+    @numba.njit(nogil=True)
+    def further(a, x):
+        return gradient(a, x)[1].sum()
+
+    for call in (gradient, further, gradient):
+        with pytest.raises(ValueError, match="in the adjoint"):
+            call(np.eye(12), np.ones(12))
+    x = tg.tensor(np.ones(12), requires_grad=True)
+    with pytest.raises(ValueError, match="in the adjoint"):
+        tg.njit(function)(np.eye(12), x).backward()
+    monkeypatch.undo()
+    np.testing.assert_allclose(
+        tg.func.grad(tg.njit(function), 1)(np.eye(12), np.ones(12)),
+        tg.func.grad(function, 1)(np.eye(12), np.ones(12)),
+    )

@@ -26,6 +26,9 @@ def program(lines):
     return space["f"]
 
 
+WHOLE = [("w[...]", "w[::-1]"), ("m[...]", "m[0]"), ("m[..., 1]", "m[..., 0]"), ("m[0, ...]", "m[1]")]
+
+
 def chain(pairs, operators):
     return [f"{target} {operators[k % len(operators)]} {value}" for k, (target, value) in enumerate(pairs)]
 
@@ -51,6 +54,24 @@ def agree(function):
         np.testing.assert_allclose(y.item(), expected, rtol=1e-13)
         found.append(tg.grad(y, x)[0])
     np.testing.assert_allclose(found[1], found[0], rtol=1e-11)
+
+
+@pytest.mark.quick
+def test_the_whole_by_an_ellipsis():
+    """Numba types ``y[...]``, and lacks code for it."""
+    agree(program(chain(WHOLE, ["+=", "*=", "-="])))
+    plain = numba.njit(lambda x: x[...].sum())
+    assert plain(X) == pytest.approx(X.sum(), rel=1e-15)
+
+    @tg.njit
+    def written(x):
+        y = np.zeros(())
+        y[...] = x[0]
+        y[...] *= x[1]
+        return y[()]
+
+    assert tg.func.value_and_grad(written)(X)[0] == pytest.approx(X[0] * X[1], rel=1e-15)
+    np.testing.assert_allclose(tg.func.grad(written)(X)[:2], [X[1], X[0]], rtol=1e-15)
 
 
 def test_values_are_those_of_numpy():
