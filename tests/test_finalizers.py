@@ -8,6 +8,7 @@ import collections
 import contextlib
 import contextvars
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -17,9 +18,11 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import dispatch
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
 from tests import finalizers
+from tests.tiers import every
 
 SMALL, LARGE = np.linspace(0.1, 1.0, 5), np.linspace(0.1, 1.0, 2000)
 MANY = 20  # finalizers that a gradient meets
@@ -304,15 +307,53 @@ def test_a_write_while_a_view_of_its_tensor_is_made(view, write, other, no_colle
 OPERATIONS = {
     "sum": np.sum, "max": np.max, "cumsum": np.cumsum, "clip": lambda y: np.clip(y, 2.1, 3.9),
     "solve": lambda y: np.linalg.solve(np.eye(6) * 2.0, y), "stack": lambda y: np.stack([y, y]),
-    "astype": lambda y: y.astype("f"), "roll": lambda y: np.roll(y, 1),
+    "astype": lambda y: y.astype("f"), "roll": lambda y: np.roll(y, 1), "clone": lambda y: y.clone(),
+    "copy": lambda y: np.copy(y, order="F"), "mask": lambda y: y[MASK], "sort": np.sort,
+    "index": lambda y: y[[0, 2, 2]], "pair": lambda y: np.reshape(y, (2, 3))[:, PLACES],
+    "meshgrid": lambda y: np.meshgrid(y, PLACES)[0], "modf": lambda y: np.modf(y)[0],
+    "frexp": lambda y: np.frexp(y)[0], "reduceat": lambda y: np.add.reduceat(y, [0, 2, 4]),
+    "element": lambda y: y[2], "divmod": lambda y: np.divmod(y, 1.5)[1],
+    "broadcast": lambda y: np.broadcast_to(y, (2, 6)), "times": lambda y: y * np.ones(6), "sine": np.sin,
 }  # fmt: skip
+MASK, PLACES = np.array([True, False, True, True, False, True]), np.array([0, 1])
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize(
+    ("write", "operation"), every(itertools.product(WRITES, OPERATIONS), 4)
+)
 def test_a_write_while_an_operation_is_recorded(operation, write, no_collection):
     """Value and derivative are both those from before the write or both those from after it."""
-    operation, write, x, ran = OPERATIONS[operation], WRITES[write], leaf(np.linspace(1.0, 2.0, 6)), 0
+    check_together(OPERATIONS[operation], WRITES[write], np.linspace(1.0, 2.0, 6))
+
+
+@pytest.mark.parametrize("name", ["det", "inv", "cholesky", "qr", "svd", "eigh"])
+@pytest.mark.parametrize("n", [3, 36])  # of which LU factors are kept
+def test_a_write_while_a_matrix_is_factorised(name, n, no_collection):
+    def operation(y):
+        found = getattr(np.linalg, name)(y)
+        return found[1] if isinstance(found, tuple) else found
+
+    check_together(operation, lambda y, v: y.__setitem__(0, 0.9 * v[0]), np.diag(np.linspace(1.0, 2.0, n)))
+
+
+def test_a_write_while_a_view_of_numpy_s_becomes_a_tensor(monkeypatch):
+    y, wrap = tg.tensor(np.linspace(1.0, 2.0, 6)), dispatch.wrap
+
+    def write_first(value, *history):
+        monkeypatch.undo()
+        y[1:3] = 5.0
+        return wrap(value, *history)
+
+    monkeypatch.setattr(dispatch, "wrap", write_first)
+    seen = np.trim_zeros(y)
+    assert seen.tolist() == y.tolist() == [1.0, 5.0, 5.0, *y.tolist()[3:]]
+    seen[0] = 7.0
+    assert y[0] == 7.0
+
+
+def check_together(operation, write, at):
+    """A finalizer's write at each object that an operation makes leaves its value and derivative together."""
+    x, ran = leaf(at), 0
 
     def told(z):
         return z.detach().numpy(), tg.grad(np.sum(z), x, retain_graph=True)[0].numpy()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, requires_grad, value_of
+from tapegrad.core.base import Operand, is_still, requires_grad, value_of
 from tapegrad.core.dispatch import apply, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
@@ -40,4 +40,5 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     pooled = value.flags.c_contiguous and order != "F"
     out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order=order)  # type: ignore[call-overload]
     out[...] = value
-    return record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})
+    found = record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})
+    return found if is_still(a, value) else copy(a, order)

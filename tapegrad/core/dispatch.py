@@ -481,16 +481,17 @@ def is_view_of(value: Operand, x: Operand) -> bool:
 
 
 def wrap_without_history(
-    value: Operand, operands: Sequence[Operand], sources: Sequence[Tensor] | None = None
-) -> Tensor:
+    value: Operand, operands: Sequence[Operand], sources: Sequence[Tensor] | None = None,
+    values: Sequence[Operand] | None = None,
+) -> Tensor:  # fmt: skip
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
 
-    `sources` are what its values depend on, if not on the operands.
+    `sources` are what its values depend on, if not on the operands; `values` those that the operands had.
     """
     out = wrap(value)
-    for x in operands:
+    for q, x in enumerate(operands):
         if isinstance(x, Handle):
-            of = x._v
+            of: Any = x._v if values is None else values[q]
             if is_view_of(value, of):
                 join(x, out, of)
                 break

@@ -20,7 +20,6 @@ from tapegrad.core.dispatch import (
     describe_mismatch,
     enabled,
     position_of_leaf,
-    record,
     sequence,
     with_metadata,
 )
@@ -135,7 +134,7 @@ def _committed(
     try:
         at = tape.commit(op, places, values, places[1] if len(places) == 2 else 0, value)
     except TapeClosed:
-        return record(op, value, operands)
+        return apply(op, operands)
     return wrap(value, tape, at)
 
 
@@ -193,13 +192,13 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
     except ValueError as error:
         raise ShapeError(describe_mismatch(op, (value_of(a), value_of(b)), error)) from error
     if value.nbytes > LARGE or value.dtype is not DOUBLE:
-        return record(op, value, (a, b))
+        return apply(op, (a, b))
     try:
         constant = tape.append(layout.CONST, 0, 0, array.copy())
         first, second = (at, constant) if x is a else (constant, at)
         return wrap(value, tape, tape.append(op.opcode, first, second, value))
     except TapeClosed:
-        return record(op, value, (a, b))
+        return apply(op, (a, b))
 
 
 FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand

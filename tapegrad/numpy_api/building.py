@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     Shape,
     TensorOrArray,
     add_saved_bytes,
+    is_still,
     is_tensor,
     join,
     ndim_of,
@@ -472,7 +473,8 @@ def _repeated(x: Operand, shape: tuple[int, ...]) -> Tensor:
     value = value_of(x)
     out = pool.empty(shape, value.dtype)
     out[...] = value
-    return record(REGISTRY["broadcast_to"], out, (x,))
+    found = record(REGISTRY["broadcast_to"], out, (x,))
+    return found if is_still(x, value) else _repeated(x, shape)
 
 
 def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Tensor:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import (
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    requires_grad,
+    undisturbed,
+    value_of,
+    wrap,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, as_tape_value, record, wrap_without_history
 from tapegrad.core.inplace import write
@@ -53,6 +62,7 @@ def divmod_(a: Operand, b: Operand) -> tuple[TensorOrArray, TensorOrArray]:
 
 
 @implements(np.modf)
+@undisturbed
 def modf(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction, which moves with the operand, and whole number, which does not."""
     fraction, whole = np.modf(x._v)
@@ -60,6 +70,7 @@ def modf(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
 
 
 @implements(np.frexp)
+@undisturbed
 def frexp(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
     """Fraction in [1/2, 1), and power of two, which has no derivative."""
     fraction, power = np.frexp(x._v)
@@ -67,6 +78,7 @@ def frexp(x: Tensor) -> tuple[TensorOrArray, TensorOrArray]:
 
 
 @implements(np.ldexp)
+@undisturbed
 def ldexp(x: Operand, power: Operand) -> TensorOrArray:
     """Multiply by an integer power of two."""
     x, power = operand(x), value_of(operand(power))
@@ -75,6 +87,7 @@ def ldexp(x: Operand, power: Operand) -> TensorOrArray:
 
 
 @implements(np.nextafter)
+@undisturbed
 def nextafter(x: Operand, toward: Operand) -> TensorOrArray:
     """Neighbouring number, which moves with the first operand only."""
     x = operand(x)

@@ -15,6 +15,7 @@ from tapegrad.core.base import (
     TensorOrArray,
     add_saved_bytes,
     is_noted,
+    is_still,
     is_tensor,
     join,
     ndim_of,
@@ -49,7 +50,7 @@ def getitem(x: Any, index: Any) -> Any:
         out = record(TAKE, elements(value, index), (x,), attrs)
         if index.nbytes > LARGE:
             add_saved_bytes(out, attrs)
-        return out
+        return out if is_still(x, value) else getitem(x, index)
     index = plain_index(index)
     part = elements(value, index)
     if not requires_grad(x):
@@ -67,14 +68,15 @@ def getitem(x: Any, index: Any) -> Any:
         for i, n in zip(numbers, value.shape, strict=True):
             place = place * n + (int(i) if i >= 0 else int(i) + n)
         if place < 2**29:
-            return record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
+            out = record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
+            return out if is_still(x, value) else getitem(x, index)
     if basic and isinstance(part, np.ndarray):
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
         return join(x, out, value) if is_view_of(out._v, value) else out
     index = _snapshot(index)
     out = record(TAKE, part, (x,), {"index": index})
     add_saved_bytes(out, index)
-    return out
+    return out if is_still(x, value) else getitem(x, index)
 
 
 def _snapshot(index: Any) -> Any:

@@ -19,6 +19,7 @@ from tapegrad.core.base import (
     ndim_of,
     needs_derivative,
     shape_of,
+    undisturbed,
     value_of,
     wrap,
 )
@@ -109,6 +110,7 @@ def _floating(x: Operand) -> Any:
 
 
 @implements(np.linalg.eigh)
+@undisturbed
 def eigh(a: Operand, UPLO: str = "L") -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigh", True)
@@ -117,6 +119,7 @@ def eigh(a: Operand, UPLO: str = "L") -> Any:
 
 
 @implements(np.linalg.eigvalsh)
+@undisturbed
 def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
     """Eigenvalues of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigvalsh", True)
@@ -126,6 +129,7 @@ def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
 
 
 @implements(np.linalg.eig)
+@undisturbed
 def eig(a: Operand) -> Any:
     """Eigenvalues and eigenvectors of square matrices; complex where an eigenvalue is."""
     a = matrices(a, "eig", True)
@@ -133,6 +137,7 @@ def eig(a: Operand) -> Any:
 
 
 @implements(np.linalg.eigvals)
+@undisturbed
 def eigvals(a: Operand) -> TensorOrArray:
     """Eigenvalues of square matrices; complex where one is."""
     a = matrices(a, "eigvals", True)
@@ -142,6 +147,7 @@ def eigvals(a: Operand) -> TensorOrArray:
 
 
 @implements(np.linalg.svd)
+@undisturbed
 def svd(
     a: TensorOrArray, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
@@ -180,6 +186,7 @@ def svdvals(x: Operand, /) -> TensorOrArray:
 
 
 @implements(np.linalg.qr)
+@undisturbed
 def qr(a: TensorOrArray, mode: str = "reduced") -> Any:
     """Orthonormal times upper triangular factor."""
     a = matrices(a, "qr")
@@ -213,6 +220,7 @@ def det(a: Operand) -> TensorOrArray:
 
 
 @implements(np.linalg.slogdet)
+@undisturbed
 def slogdet(a: Operand) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""
     a = matrices(a, "slogdet", True)
@@ -258,6 +266,7 @@ def pinv(
 
 
 @implements(np.linalg.lstsq)
+@undisturbed
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
     """Least squares solution of least length, sums of squared residuals, rank, singular values."""
     a, b = matrices(a, "lstsq"), tensor_of(b)

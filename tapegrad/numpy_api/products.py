@@ -20,6 +20,7 @@ from tapegrad.core.base import (
     ndim_of,
     needs_derivative,
     shape_of,
+    undisturbed,
     value_of,
     wrap,
 )
@@ -128,6 +129,7 @@ def solve(a: Operand, b: Operand) -> TensorOrArray:
     return apply_keeping_factors("solve", a, b)
 
 
+@undisturbed
 def apply_keeping_factors(name: str, *operands: Operand) -> Tensor:
     """Compute an op of one large matrix and perhaps others; what is recorded keeps the LU factors of that."""
     lu = LU.of(value_of(operands[0])) if any(map(needs_derivative, operands)) else None

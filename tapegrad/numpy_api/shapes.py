@@ -16,6 +16,7 @@ from tapegrad.core.base import (
     Out,
     Shape,
     TensorOrArray,
+    is_still,
     is_tensor,
     join,
     like_of,
@@ -91,8 +92,9 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
         return x
     if not is_tensor(x):
         return reshaped(x, shape)  # type: ignore[no-untyped-call]
-    value = reshaped(x._v, shape)  # type: ignore[no-untyped-call]
-    return record(REGISTRY["reshape"], value, (x,), {"shape": shape})
+    of = x._v
+    out = record(REGISTRY["reshape"], reshaped(of, shape), (x,), {"shape": shape})  # type: ignore[no-untyped-call]
+    return out if is_still(x, of) else laid(x, shape)
 
 
 @implements(np.ravel)

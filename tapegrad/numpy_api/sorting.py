@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, TensorOrArray, is_tensor, ndim_of, shape_of, value_of, wrap
+from tapegrad.core.base import (
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    shape_of,
+    undisturbed,
+    value_of,
+    wrap,
+)
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
@@ -43,6 +53,7 @@ def _order(value: np.ndarray, axis: int) -> TensorOrArray:
 
 
 @composed(np.sort)
+@undisturbed
 def sort(
     a: Tensor,
     axis: int | None = -1,
@@ -62,6 +73,7 @@ def sort(
 
 
 @composed(np.partition)
+@undisturbed
 def partition(
     a: Tensor,
     kth: int | Sequence[int],

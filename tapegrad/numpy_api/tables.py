@@ -85,7 +85,7 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
             return plainly(function, args, kwargs)
         try:
             found = implementation(*args, **kwargs)
-            return found if is_tensor(found) else _tensors(found, ())
+            return found if is_tensor(found) else _tensors(found, (), ())
         except (TapeError, np.linalg.LinAlgError):
             raise
         except np.exceptions.AxisError as error:
@@ -203,12 +203,13 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     """Call NumPy on plain values; arrays come back as Tensors."""
     if kwargs.get("out") is not None:
         return into(function, kwargs.pop("out"), *args, **kwargs)
+    values = plain(tuple(args))
     try:
-        result = function(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
+        result = function(*values, **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
     if in_force("forward") is None:
-        return _tensors(result, args)
+        return _tensors(result, args, values)
     sources = tensors_in((args, kwargs))
     if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
         note_escape(*sources)
@@ -216,17 +217,17 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
         sources = [x for x in sources if x.dtype.kind == "c"]
     if isinstance(result, (np.ndarray, np.generic)) and not any(x.dtype.kind in "fc" for x in sources):
         options = functools.partial(function, **kwargs) if kwargs else function
-        return note_flat(_tensors(result, args, ()), options, args)
-    return _tensors(result, args, sources)
+        return note_flat(_tensors(result, args, values, ()), options, args)
+    return _tensors(result, args, values, sources)
 
 
-def _tensors(result: Any, args: Any, sources: Sequence[Tensor] | None = None) -> Any:
-    """Return a result of NumPy's with Tensors for the arrays in it."""
+def _tensors(result: Any, args: Any, values: Any, sources: Sequence[Tensor] | None = None) -> Any:
+    """Return a result of NumPy's for these values of arguments, with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
         result = result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
-        return wrap_without_history(result, args, sources)
+        return wrap_without_history(result, args, sources, values)
     if isinstance(result, (list, tuple)):
-        parts = [_tensors(part, args, sources) for part in result]
+        parts = [_tensors(part, args, values, sources) for part in result]
         if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
             return type(result)(*parts)
         return parts if isinstance(result, list) else tuple(parts)

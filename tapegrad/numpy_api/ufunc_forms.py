@@ -21,6 +21,7 @@ from tapegrad.core.base import (
     ndim_of,
     needs_derivative,
     shape_of,
+    undisturbed,
     value_of,
     wrap,
 )
@@ -251,6 +252,7 @@ def outer(ufunc: np.ufunc, a: Operand, b: Operand, **rest: Any) -> Tensor:
     return typed(ufunc, (reshape(a, (*shape_of(a), *(1,) * ndim)), b), **rest)
 
 
+@undisturbed
 def reduceat(
     ufunc: np.ufunc, x: TensorOrArray, indices: Operand, axis: int = 0, dtype: DType = None
 ) -> Tensor:

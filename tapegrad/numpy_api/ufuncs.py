@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_tensor, needs_derivative, value_of, wrap
+from tapegrad.core.base import Operand, is_tensor, needs_derivative, undisturbed, value_of, wrap
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import apply, as_tape_value, note_flat, record, sequence
 from tapegrad.core.operators import FAST, combine
@@ -38,6 +38,7 @@ def declared(ufunc: np.ufunc) -> Callable[..., Any] | None:
 
     elif ops := results_of(ufunc):
 
+        @undisturbed
         def function(*operands: Operand) -> Any:
             operands = tuple(operand(x) for x in operands)
             values = ufunc(*(value_of(x) for x in operands))

@@ -55,7 +55,7 @@ def compute(sheet: int, tape: int, a: int, b: int) -> int:
     if value != 0 and value != UNHANDLED:
         out = commit(sheet, tape, frame, n, g.zero, value, largest, 0, 0)
         if out == UNHANDLED:
-            out = finish(sheet, value, a, b)
+            out = finish(sheet, value, frame, items, n)
         invoke(g.decref, value)
     invoke(g.decref, tape)
     return drop(frame, n, out)
@@ -120,12 +120,19 @@ def is_large_pair(sheet: int, a: int, b: int) -> int:
     return i64(sheet).pointwise == 0 or same_words(x, y, DIMS_AT) == 0
 
 
-def finish(sheet: int, value: int, a: int, b: int) -> int:
-    """Let Python record a value just computed."""
-    g = i64(shared())
-    args = stack(4)
-    i64(args)[0], i64(args)[1], i64(args)[2], i64(args)[3] = i64(sheet).op, value, a, b
-    return call(g.vectorcall, g.record, args, 3 + (b != 0), 0)
+def finish(sheet: int, value: int, frame: int, items: int, n: int) -> int:
+    """Let Python record a value just computed; UNHANDLED where a finalizer has written to an operand."""
+    g, args, q = i64(shared()), stack(4), 0
+    i64(args)[0], i64(args)[1] = i64(sheet).op, value
+    i64(args)[2], i64(args)[3] = i64(items)[0], i64(items)[1]
+    out = call(g.vectorcall, g.record, args, 2 + n, 0)
+    while q < n and out != 0 and out != UNHANDLED:
+        x = i64(items)[q]
+        if obj(x).type == g.tensor_type:
+            if obj(x).v != i64(frame)[VALUE + q]:
+                out = drop_position(out, UNHANDLED)
+        q += 1
+    return out
 
 
 def commit(
