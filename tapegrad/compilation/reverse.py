@@ -219,8 +219,9 @@ class Reverse:
             self._view(event, Source(RESULT, j), ct, operands[0])
         elif event.op in (SUM, MEAN):
             self._sum(event, ct, operands[0])
-        elif self._is_whole(event, operands[0], out):
-            self._reduction(event, ct, operands[0], out)
+        elif self._is_reduced(event, operands[0], out):
+            reduction = self._reduction if out.size == 1 else self._along_axes
+            reduction(event, ct, operands[0], out)
         elif event.op is MATMUL and _is_plain_product(operands, out):
             self._product(event, ct, operands, wanted)
         elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
@@ -311,11 +312,14 @@ class Reverse:
         else:
             self._give(source, np.broadcast_to(ct.reshape(shape), operand.shape))
 
-    def _is_whole(self, event: Event, operand: np.ndarray, out: np.ndarray) -> bool:
-        """Whether an event is a reduction of all of a dense array."""
+    def _is_reduced(self, event: Event, operand: np.ndarray, out: np.ndarray) -> bool:
+        """Whether an event is a reduction of a dense array, which kernels differentiate."""
         if not isinstance(event.op, Reduction) or operand.dtype != out.dtype or out.dtype.char not in "df":
             return False
-        return out.size == 1 and operand.size > 0 and is_dense(operand) and event.op.partial.constant is None
+        partial = event.op.partial
+        if partial.constant is not None or "n" in partial.arguments:
+            return False
+        return operand.size > 0 and is_dense(operand)
 
     def _reduction(self, event: Event, ct: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         """By the kernel of the partial, which reads the operand, the result and a sum over the operand."""
@@ -333,6 +337,30 @@ class Reverse:
         target = self._like(event.operands[0])
         given = [self._repeated(ct.reshape(()), n), *(values[name] for name in order)]
         self.rows.kernel(kernel, target, given, n)
+        self._give(event.operands[0], target)
+
+    def _along_axes(self, event: Event, ct: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+        """As `_reduction`, along some axes: what has an element for a row is spread over the rows."""
+        op, char, axes = event.op, out.dtype.char, event.attrs["axis"]
+        assert isinstance(op, Reduction)
+
+        def spread(y: np.ndarray) -> np.ndarray:
+            y = np.broadcast_to(y, out.shape)
+            return self._dense(y if y.ndim == x.ndim else np.expand_dims(y, axes), x)
+
+        values = {"x": x, "out": spread(out), "ct": spread(ct)}
+        if op.total is not None:
+            parts, total = self._room(x.shape, x.dtype), self._room(kept(x.shape, axes), x.dtype)
+            summand = kernel_of(op.total.partials[0], ["x", "out"], False, char)
+            self.rows.kernel(summand, parts, [x, values["out"]], x.size)
+            self.rows.call(np.add.reduce, [parts, axes, None, total, True])
+            self._drop(parts)
+            values |= {"sum": total, "total": self._dense(total, x)}
+        order = ["ct", *(name for name in ("x", "out", "total") if name in op.partial.arguments)]
+        target = self._like(event.operands[0])
+        self.rows.kernel(kernel_of(op.partial, order, True, char), target, [values[q] for q in order], x.size)
+        for y in {id(y): y for y in values.values()}.values():
+            self._drop(y)
         self._give(event.operands[0], target)
 
     def _repeated(self, x: np.ndarray, n: int, anew: bool = False) -> Block:

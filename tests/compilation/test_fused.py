@@ -19,6 +19,7 @@ from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
+from tapegrad.scipy import special
 from tapegrad.tape.tape import LARGE
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -457,6 +458,49 @@ def test_parts_and_joined_arrays(shape, kind):
         compiled = compare(part, x, kind)
         wanted = tg.func.grad(part)(x[0])
         np.testing.assert_array_equal(np.signbit(compiled.grad(x[0])), np.signbit(wanted))
+
+
+REDUCED = {
+    "max": np.max, "min": np.amin, "logsumexp": special.logsumexp,
+    "norm": lambda x, axis, keepdims: np.linalg.norm(x, axis=axis, keepdims=keepdims),
+}  # fmt: skip
+AXES = [
+    ((40, 60), 0), ((40, 60), -1), ((7, PROGRAM_BLOCK + 1), 0), ((3, 2, PROGRAM_BLOCK), 1),
+    ((6, 5, 4), (0, 2)), ((5, 1), 1), ((1, 5), 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize(("shape", "axis"), AXES)
+@pytest.mark.parametrize("name", REDUCED)
+def test_reductions_along_axes(name, shape, axis, kind):
+    """Ties, zeros of both signs and what is no finite number are as in recorded sweeps."""
+    axis = 2 if name == "norm" and len(shape) == 3 else axis
+    function, keepdims = REDUCED[name], kind is np.float32
+    random = np.random.default_rng(0)
+    xs = np.round(random.normal(size=(2 * CALLS, *shape)), 1).astype(kind)
+    xs[-1].flat[:4:3], xs[-2].flat[1], xs[-3].flat[:3], xs[-4] = np.nan, np.inf, (0.0, -0.0, -np.inf), 0.0
+    weights = random.normal(size=np.max(xs[0], axis=axis, keepdims=keepdims).shape).astype(kind)
+
+    def f(x):
+        y = function(np.square(np.sqrt(np.abs(x) + 1.0)) * x, axis=axis, keepdims=keepdims)
+        return np.sum(y * weights) + np.sum(y) + np.sum(np.square(x))
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for x in xs:
+        with np.errstate(all="ignore"):
+            (value, gradient), (wanted, expected) = compiled.value_and_grad(x), recorded(x)
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=32 * np.finfo(kind).eps)
+    assert fused(compiled) and "the rule of" not in compiled.explain(), compiled.explain()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3)])
+def test_reductions_along_axes_of_nothing(shape):
+    compiled = tg.compile(lambda x: np.sum(np.max(x * 2.0, axis=shape.index(3))) + 1.0, wait=True)
+    for _ in range(CALLS):
+        value, gradient = compiled.value_and_grad(np.ones(shape))
+        assert value == 1.0 and gradient.shape == shape
 
 
 SHAPES = [  # of an array, and of an operand that is stretched to it, along one of them in reverse
