@@ -225,6 +225,26 @@ class Compiled(Programmed):
             self._others[key] = Compiled(self.plain, argnums, wait, replay, assume)
         return getattr(self._others[key], what)  # type: ignore[no-any-return]
 
+    def in_lanes(
+        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], n: int
+    ) -> Any:
+        """Return the results of n calls at once, where Python may be skipped; else None."""
+        if not self._how[1] or any(cut for k, cut in enumerate(sliced) if k not in self._where[0]):
+            return None
+        call = Call(what or "compile", self.plain, self._where, tuple(args), {})
+        kind, pull = self._kind(call), bool(what)
+        leaves = [x for k in self._where[0] for x in flatten(wholes[k])[0]]
+        if kind is None or not all(isinstance(x, np.ndarray) for x in leaves):
+            return None
+        found = kind.in_lanes(leaves, Others(*call.others()), n, pull)
+        if found is None:
+            return None
+        value, *parts = found
+        if not pull:
+            return value
+        gradient = call.tree(parts)
+        return gradient if what == "grad" else (value, gradient)
+
     def jvp(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the value and its derivative along a direction, as `tapegrad.func.jvp`: it is recorded."""
         return jvp(self.plain, self._argnums)(*args, **kwargs)  # type: ignore[no-any-return]
@@ -370,6 +390,22 @@ class Kind:
         if paths[0].product is UNTRIED:
             self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
+
+    def in_lanes(
+        self, leaves: Sequence[np.ndarray], others: Others, n: int, pull: bool
+    ) -> list[np.ndarray] | None:
+        """Compute n calls at once, if Python may be skipped; None where it may not, or some meet errors."""
+        replay, lock = self.replay, self.learning.lock
+        if replay is None or not self.is_ready() or not lock.acquire(blocking=False):
+            return None
+        try:
+            if self.learning.tasks or not replay.may_run(self.matcher, others):
+                return None
+            found = replay.in_lanes(self.matcher, leaves, n, pull)
+            self.calls += n if found is not None else 0
+            return found
+        finally:
+            lock.release()
 
     def count(self, in_vain: bool) -> None:
         """Count the latest calls that a program was in vain for, and give up when there are many in a row."""

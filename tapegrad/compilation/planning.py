@@ -133,7 +133,7 @@ class Planning:
             self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():
             self.reason = "its value has other bits"
-        elif not all(map(_agree, known[1:], outputs[1:])):
+        elif not all(map(agree, known[1:], outputs[1:])):
             self.reason = "its derivatives are others"
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
@@ -154,7 +154,7 @@ class Planning:
         return "fused soon" if self._asked else ""
 
 
-def _agree(known: np.ndarray, found: np.ndarray) -> bool:
+def agree(known: np.ndarray, found: np.ndarray) -> bool:
     """Whether derivatives are the same but for rounding, as sums have another order, to half the digits."""
     finite = np.isfinite(known)
     if not np.array_equal(known[~finite], found[~finite], equal_nan=True):

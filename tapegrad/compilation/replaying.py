@@ -9,9 +9,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.compilation.comparing import VOUCHED, Check, is_same_argument
+from tapegrad.compilation.lanes import Lanes, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher, Path
 from tapegrad.compilation.observing import Observer, Violation
+from tapegrad.compilation.planning import agree
 from tapegrad.compilation.state import State
 from tapegrad.compilation.wanted import Wanted
 from tapegrad.core.grad_mode import _enabled
@@ -89,6 +91,8 @@ class Replay:
         What has kept the latest call from that.
     refused
         What keeps all calls of the function from that.
+    laneless
+        Why there is no program of many calls at once.
     shortcut
         What computes most calls, where there is nothing to do but that.
     """
@@ -100,6 +104,8 @@ class Replay:
         self.replayed = self._in_vain = 0
         self.changed = ""
         self.shortcut: Shortcut | None = None
+        self.laneless = ""
+        self._lanes: tuple[Path | None, dict[int, Lanes | None]] = None, {}
         self._observer: Observer | None = None  # of the call at work
         self._state: State | None = None  # after the latest call that was watched
         self._codes: set[Any] = set()
@@ -169,10 +175,61 @@ class Replay:
     def _refuse(self, violations: Iterable[Violation]) -> None:
         self.refused += [str(violation) for violation in dict.fromkeys(violations)]
 
+    def in_lanes(
+        self, matcher: Matcher, leaves: Sequence[np.ndarray], n: int, pull: bool
+    ) -> list[np.ndarray] | None:
+        """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
+        path = matcher.path
+        lanes = self._lanes_of(path, n)
+        if lanes is None or (pull and not path.is_number):
+            return None
+        lanes.bring()
+        told, blocks = forward.reported(error_mode.get())[0], []
+        for begin in range(0, n, lanes.n):
+            block = lanes.block([x[begin : begin + lanes.n] for x in leaves], pull, told)
+            if block is None:
+                return None
+            blocks.append(block)
+        found = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+        if not lanes.compared[pull] and not self._agrees(matcher, leaves, found, pull):
+            self._lanes[1][lanes.n] = None
+            return None
+        lanes.compared[pull] = True
+        self.replayed += n
+        path.served += n
+        return found
+
+    def _lanes_of(self, path: Path, n: int) -> Lanes | None:
+        """What computes n calls, in blocks; None where there is no such thing."""
+        if self._lanes[0] is not path:
+            self._lanes = path, {}
+        known, size = self._lanes[1], size_of_block(path, n)
+        if size not in known:
+            try:
+                known[size] = Lanes(path, size)
+            except Exception as error:  # of an op that has no form with lanes, or is as no other
+                known[size], self.laneless = None, f"{type(error).__name__}: {error}"
+        return known[size]
+
+    def _agrees(
+        self, matcher: Matcher, leaves: Sequence[np.ndarray], found: list[np.ndarray], pull: bool
+    ) -> bool:
+        """Whether the first and the last of some calls have the results that they have by themselves."""
+        for k in (0, -1):
+            matcher.restart([x[k] for x in leaves])
+            if not matcher.finish(matcher.path, pull):
+                return False
+            wanted = [matcher.path.value(), *(part() for part in matcher.path.parts if pull)]
+            if not all(agree(np.asarray(x), np.asarray(y[k])) for x, y in zip(wanted, found, strict=True)):
+                self.laneless = "with lanes it gave other results"
+                return False
+        return True
+
     def explain(self) -> str:
         """Tell how many calls were computed without Python, and what kept the others from that."""
         changed = f"; run again, as this had changed: {self.changed}" * bool(self.changed)
-        return f"Python skipped at {self.replayed:,} calls{changed}"
+        laneless = f"; no lanes: {self.laneless}" * bool(self.laneless)
+        return f"Python skipped at {self.replayed:,} calls{changed}{laneless}"
 
 
 class Shortcut:

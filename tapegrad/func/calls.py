@@ -41,6 +41,7 @@ __all__ = [
     "on_tensors",
     "plain",
     "positions",
+    "programs_of",
     "tensors_of",
     "transformed",
     "vector",
@@ -94,6 +95,25 @@ class Programmed:
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Function:
         """Return what programs compute as ``tapegrad.func.<what>(f, argnums)``."""
         raise NotImplementedError
+
+    def in_lanes(
+        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], n: int
+    ) -> Any:
+        """Return the results of n calls, stacked, of the value or ``what``; None where each is to be called.
+
+        `args` are those of one of the calls, `wholes` the same with an axis of lanes in front of each array
+        that is `sliced`, by arguments.
+        """
+        raise NotImplementedError
+
+
+def programs_of(f: Any) -> tuple[Programmed, str] | None:
+    """The function whose programs a function runs, and for which derivative, empty for the value."""
+    if isinstance(f, Programmed):
+        return f, ""
+    f = getattr(f, "__wrapped__", f)
+    of, name = getattr(f, "__self__", None), getattr(f, "__name__", "")
+    return (of, name) if isinstance(of, Programmed) and name in ("grad", "value_and_grad") else None
 
 
 def on_tensors(f: Function, what: str) -> Function:
@@ -389,7 +409,9 @@ def transformed(
     """
     if program and isinstance(f, Programmed):
         own = f.derivative(program, argnums)
-        return named(what, f, lambda *args, **kwargs: own(*args, **kwargs))
+        out = named(what, f, lambda *args, **kwargs: own(*args, **kwargs))
+        out.__wrapped__ = own  # which `vmap` asks for
+        return out
     native = native if compiled(f, what) else ""
     of, where = on_tensors(f, what), positions(what, argnums, bool(native))
 

@@ -2,12 +2,12 @@
 
     python -m tests.benchmarks.compiled
 
-Results are compared first; then each round calls every way in turn, on other values at each call, all but JAX
-with one thread; "replay" is `tg.compile(replay=True)`, which compares what a function reads and does not run it.
-Printed are best times in microseconds and those of each way over the first, as the median of the rounds'
-ratios and in brackets that of the best times. Then Hessians times directions, what an operation takes
-beyond one on Python's floats, what the first calls take beside those of ordinary recording, and how much
-memory a process has that calls a function ten times.
+Results are compared first; then each round calls every way in turn, on other values at each call, all but
+JAX with one thread; "replay" is `tg.compile(replay=True)`, which compares what a function reads and runs it
+only if that has changed. Printed are best times in microseconds and those of each way over the first, as
+the median of the rounds' ratios and in brackets that of the best times. Then Hessians times directions,
+what an operation takes beyond one on Python's floats, what the first calls take beside those of ordinary
+recording, and how much memory a process has that calls a function ten times.
 """
 
 import os

@@ -1,0 +1,218 @@
+"""Programs of many instances: the operations of a call, with an axis of lanes in front of each value."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.compilation import background
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
+from tapegrad.compilation.matching import Computation, Path
+from tapegrad.compilation.planning import WARM, Planning
+from tapegrad.compilation.program import BROADCAST, ELEMENT, Program
+from tapegrad.compilation.reverse import MATMUL, Reverse
+from tapegrad.core.dispatch import is_view_of
+from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
+
+LANES = 1 << 10  # instances of a block at most
+MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
+FEWEST = 1 << 4  # instances of a block
+RESHAPE, GETITEM = REGISTRY["reshape"], REGISTRY["getitem"]
+MULTIPLY, SUM = MEANING[np.multiply], MEANING[np.sum]
+
+
+class NoLanes(Exception):
+    """An operation has no form with lanes; the text names it."""
+
+
+def size_of_block(path: Path, n: int) -> int:
+    """How many of n instances are a block."""
+    held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
+    most = min(LANES, max(FEWEST, MOST_BYTES // held))
+    return int(min(most, 1 << max(FEWEST.bit_length() - 1, (n - 1).bit_length())))
+
+
+class Taken(NamedTuple):
+    """An operand that a call of the program has brought, and how it is seen here: as it is, or otherwise."""
+
+    event: int
+    operand: int
+    seen: Callable[[np.ndarray], np.ndarray] | None = None
+
+
+Operand = Source | Taken
+
+
+class LaneEvents:
+    """The events of a program up to one, with n lanes.
+
+    Attributes
+    ----------
+    events
+        The operations.
+    result
+        The number of that which gives the result.
+    taken
+        Operands that a call of the program has brought, by the event and the number of the operand here.
+    """
+
+    def __init__(self, program: Program, result: int, n: int) -> None:
+        self._n, self._program = n, program
+        self.events: list[Event] = []
+        self.taken: list[tuple[int, int, Taken]] = []
+        self.arguments = [np.repeat(x[None], n, 0) for x in program.arguments]
+        self._values: list[Any] = []
+        self._found: list[Source] = []  # by events of the program
+        with np.errstate(all="ignore"):
+            for k in range(result + 1):
+                background.pause()
+                self._found.append(self._lifted(k))
+        self.result: int = self._found[result].value
+
+    def _lifted(self, k: int) -> Source:
+        event = self._program.events[k]
+        op, live = event.op, self._program.live[k]
+        if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
+            return self._elementwise(k)
+        if isinstance(op, Reduction):
+            axis = tuple(a + 1 for a in event.attrs["axis"])
+            return self._emit(op, [self._operand(k, 0)], {**event.attrs, "axis": axis})
+        if op is MATMUL:
+            return self._product(k)
+        lifted = op.lift and op.lift(event.attrs, self._n, [np.shape(x) for x in live])
+        if not lifted:
+            raise NoLanes(op.name)
+        if op is ELEMENT:
+            op, lifted = GETITEM, {"index": lifted["index"]}
+        return self._emit(op, [self._with_lanes(k, q) for q in range(len(live))], lifted)
+
+    def _elementwise(self, k: int) -> Source:
+        """Operands of fewer axes get others behind the lanes."""
+        event, live = self._program.events[k], self._program.live[k]
+        ndim = self._program.values[k].ndim
+        operands: list[Operand] = []
+        for q, source in enumerate(event.operands):
+            x = self._operand(k, q)
+            if source.kind < LIVE and np.ndim(live[q]) < ndim:
+                x = self._reshaped(x, (1,) * (ndim - np.ndim(live[q])) + np.shape(live[q]))
+            operands.append(x)
+        shape = {"shape": (self._n, *self._program.values[k].shape)} if event.op is BROADCAST else {}
+        return self._emit(event.op, operands, event.attrs, shape)
+
+    def _product(self, k: int) -> Source:
+        """A product of matrices and vectors: of vectors with lanes they are columns or rows."""
+        event, live = self._program.events[k], self._program.live[k]
+        a, b = (self._operand(k, q) for q in range(2))
+        laned = [source.kind < LIVE for source in event.operands]
+        ranks = [np.ndim(x) for x in live]
+        if max(ranks) > 2:
+            raise NoLanes(event.op.name)
+        if all(laned) and ranks == [1, 1]:
+            return self._emit(SUM, [self._emit(MULTIPLY, [a, b])], {"axis": (1,), "keepdims": False})
+        if laned[1] and ranks[1] == 1:
+            if not laned[0]:  # every row is a vector
+                return self._emit(MATMUL, [b, Taken(k, 0, np.transpose)])
+            rows = np.shape(live[0])[0]
+            column = self._emit(MATMUL, [a, self._reshaped(b, (np.shape(live[1])[0], 1))])
+            return self._reshaped(column, (rows,))
+        if laned[0] and laned[1] and ranks[0] == 1:
+            row = self._emit(MATMUL, [self._reshaped(a, (1, np.shape(live[0])[0])), b])
+            return self._reshaped(row, (np.shape(live[1])[1],))
+        return self._emit(MATMUL, [a, b])
+
+    def _operand(self, k: int, q: int) -> Operand:
+        source = self._program.events[k].operands[q]
+        if source.kind == RESULT:
+            found: Source = self._found[source.value]
+            return found
+        return source if source.kind in (ARGUMENT, FIXED) else Taken(k, q)
+
+    def _with_lanes(self, k: int, q: int) -> Operand:
+        found = self._operand(k, q)
+        if type(found) is not Taken:
+            return found
+        return Taken(k, q, lambda x: np.broadcast_to(x, (self._n, *x.shape)))
+
+    def _reshaped(self, x: Operand, shape: tuple[int, ...]) -> Source:
+        return self._emit(RESHAPE, [x], {"shape": (self._n, *shape)})
+
+    def _emit(
+        self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None,
+        more: Attributes | None = None,
+    ) -> Source:  # fmt: skip
+        """Add an event; `more` are attributes that it takes of its result."""
+        sources = [self._source(x, q) for q, x in enumerate(operands)]
+        values = [self._value(source) for source in sources]
+        value = np.asarray(op.forward(*values, **(attrs or {}), **(more or {})))
+        view = len(values) == 1 and isinstance(values[0], np.ndarray) and is_view_of(value, values[0])
+        self.events.append(Event(op, tuple(sources), attrs or {}, value, view and op is not BROADCAST))
+        self._values.append(value)
+        return Source(RESULT, len(self.events) - 1)
+
+    def _source(self, x: Operand, q: int) -> Source:
+        """What operand q of the next event is."""
+        if isinstance(x, Source):
+            return x
+        self.taken.append((len(self.events), q, x))
+        buffer = self._buffer(x)
+        if buffer.ndim:
+            return Source(LIVE, buffer.copy(order="C"))
+        return self._program.events[x.event].operands[x.operand]
+
+    def _buffer(self, x: Taken) -> np.ndarray:
+        buffer: np.ndarray = self._program.live[x.event][x.operand]
+        return buffer if x.seen is None else x.seen(buffer)
+
+    def _value(self, source: Source) -> Any:
+        if source.kind == ARGUMENT:
+            return self.arguments[source.value]
+        return self._values[source.value] if source.kind == RESULT else source.value
+
+    def copies(self, program: Program) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Buffers of a program of these events, and in the program without lanes what they are to take."""
+        return [(program.live[k][q], self._buffer(x)) for k, q, x in self.taken]
+
+
+class Lanes(Computation):
+    """What computes a block of instances of a path, whose other operands are those of its latest call."""
+
+    def __init__(self, path: Path, n: int) -> None:
+        lifted = LaneEvents(path.program, path.result, n)
+        exact = [True] * len(lifted.events)
+        program = Program(lifted.events, lifted.arguments, exact=exact)
+        self.n, self.result = n, lifted.result
+        out = program.values[self.result]
+        seed = Source(RESULT, self.result), np.ones_like(out, order="C")
+        super().__init__(program, Reverse(program, [seed]) if path.is_number else None, path.begin, 0)
+        self._copies, self.plans = lifted.copies(program), {}
+        self.compared = [False, False]
+        for pull in (False, True)[: 1 + path.is_number]:
+            reverse = self.reverse if pull else None
+            self.plans[pull] = Planning(program, reverse, self.result, 0, path.wait, WARM)
+
+    def bring(self) -> None:
+        """Take the numbers and arrays that the path's latest call has brought."""
+        for to, known in self._copies:
+            to[...] = known
+
+    def block(self, leaves: Sequence[np.ndarray], pull: bool, told: int) -> list[np.ndarray] | None:
+        """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
+
+        Lanes that are left over compute the last instance again.
+        """
+        count = len(leaves[0])
+        for buffer, x in zip(self.program.arguments, leaves, strict=True):
+            buffer[:count] = x
+            buffer[count:] = x[-1]
+        planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, told)
+        try:
+            if not planning.run(told) and not self._unplanned(planning, told, by_rows):
+                return None
+        except FloatingPointError:
+            return None
+        found = [self.program.values[self.result].copy()]
+        return [x[:count] for x in (*found, *(part() for part in self.parts if pull))]

@@ -1,0 +1,267 @@
+"""Many instances at once: `tg.func.vmap` of functions whose Python may be skipped, beside each alone."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.compilation import lanes
+from tapegrad.compilation.lanes import FEWEST, LANES
+from tapegrad.errors import ReplayError
+
+random = np.random.default_rng(5)
+A, B, C = random.normal(size=(4, 3)), random.normal(size=(3, 3)), random.normal(size=4)
+
+
+def skipped(compiled):
+    return sum(kind.replay.replayed for kind in compiled._kinds.values() if kind.replay)
+
+
+def compiled_of(f, argnums=0, **how):
+    return tg.compile(f, argnums, wait=True, replay=True, **how)
+
+
+# Of an array of three numbers, and of one of three by four.
+OF_VECTORS = {
+    "elementwise": lambda x: np.sum(np.sin(x) * x + np.exp(-x) / 3.0 - abs(x)),
+    "powers": lambda x: np.sum(x**2 + (x * x + 1.0) ** 1.5 + 2.0**x),
+    "a row and a column": lambda x: np.sum(np.reshape(x, (3, 1)) * x + A[:3]),
+    "stretched": lambda x: np.sum(np.broadcast_to(x, (4, 3)) * A),
+    "a matrix times": lambda x: np.sum(np.tanh(A @ x + C)),
+    "times a matrix": lambda x: np.sum(np.tanh(x @ B)),
+    "a vector times": lambda x: (C[:3] @ x) * np.sum(x),
+    "with itself": lambda x: x @ x + np.dot(x, np.cos(x)),
+    "largest": lambda x: np.max(x) - np.min(x * 2.0) + np.mean(x),
+    "elements": lambda x: x[0] * np.sin(x[1]) + x[-1] ** 2,
+    "slices": lambda x: np.sum(x[1:] * x[:-1]) + np.sum(x[::-1] * x) + np.sum(x[None, :, None]),
+    "joined": lambda x: np.sum(np.concatenate([x, C, x * 2.0]) ** 2),
+    "stacked": lambda x: np.sum(np.stack([x, x * x], 1) @ C[:2]),
+    "maximum": lambda x: np.sum(np.maximum(x, 0.1) + np.minimum(x, C[:3])),
+    "logsumexp": lambda x: tg.logsumexp(x) + np.log(np.sum(np.exp(x))),
+    "one number": lambda x: np.sum(x) * 2.0,
+}  # fmt: skip
+OF_MATRICES = {
+    "rows": lambda x: np.sum(np.sum(x * x, axis=1) * np.mean(x, axis=-1)) + np.sum(np.max(x, axis=0)),
+    "kept axes": lambda x: np.sum(x / np.sum(np.exp(x), axis=0, keepdims=True)),
+    "transposed": lambda x: np.sum(x.T * A) + np.sum(np.transpose(x) @ x),
+    "reshaped": lambda x: np.sum(np.reshape(x, (2, 6))[1]),
+    "matrix and vector": lambda x: np.sum(np.tanh(x @ C)) + np.sum(C[:3] @ x),
+    "matrices": lambda x: np.sum(np.sin(A @ x)) + np.sum((x @ A) ** 2),
+    "by its own rows": lambda x: np.sum(x @ x[0]) + np.sum(x[:, 0] @ x),
+    "blocks": lambda x: np.sum(x[1:, ::2] * x[:2, 1::2]) + x[2, 3],
+}
+CASES = {**{name: (f, (3,)) for name, f in OF_VECTORS.items()},
+         **{name: (f, (3, 4)) for name, f in OF_MATRICES.items()}}  # fmt: skip
+
+
+def check(f, shape, n, dtype=float, tolerance=1e-12):
+    compiled, x = compiled_of(f), random.normal(size=(n, *shape)).astype(dtype)
+    for call, wanted in (
+        (compiled, f),
+        (compiled.grad, tg.func.grad(f)),
+        (compiled.value_and_grad, tg.func.value_and_grad(f)),
+    ):
+        for _ in range(3):
+            found = tg.func.vmap(call)(x)
+        expected = tg.func.vmap(lambda x: wanted(x))(x)
+        for one, other in zip(*(y if isinstance(y, tuple) else (y,) for y in (found, expected)), strict=True):
+            assert one.dtype == other.dtype
+            assert one.shape == other.shape
+            assert np.allclose(one, other, rtol=tolerance, atol=tolerance)
+    return compiled
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_operation(name):
+    f, shape = CASES[name]
+    compiled = check(f, shape, 50)
+    assert "no lanes" not in str(compiled.explain())
+    assert skipped(compiled) > 400  # all but the first few of nine times fifty
+
+
+@pytest.mark.parametrize(
+    "n", [1, 2, FEWEST - 1, FEWEST, FEWEST + 1, LANES - 1, LANES, LANES + 1, 2 * LANES + 5]
+)
+def test_numbers_of_instances(n):
+    """Blocks end anywhere; what is left over of the last one is nobody's."""
+    compiled, x = compiled_of(OF_VECTORS["a matrix times"]), random.normal(size=(n, 3))
+    for _ in range(8 if n < FEWEST else 2):
+        value, gradient = tg.func.vmap(compiled.value_and_grad)(x)
+    y = np.tanh(x @ A.T + C)
+    assert np.allclose(value, y.sum(1), rtol=1e-13)
+    assert np.allclose(gradient, (1.0 - y * y) @ A, rtol=1e-12, atol=1e-14)
+    assert skipped(compiled) >= n
+
+
+def test_single_precision():
+    check(lambda x: np.sum(np.tanh(x * 1.5) + 2.0), (3,), 40, np.float32, 1e-5)
+
+
+def test_numbers():
+    compiled, x = compiled_of(lambda x: np.sin(x) * x + 2.0), random.normal(size=100)
+    for _ in range(2):
+        value, slope = tg.func.vmap(compiled.value_and_grad)(x)
+    assert np.allclose(value, np.sin(x) * x + 2.0, rtol=1e-14)
+    assert np.allclose(slope, np.cos(x) * x + np.sin(x), rtol=1e-13)
+    assert skipped(compiled) > 190
+
+
+def test_results_that_are_arrays():
+    compiled, x = compiled_of(lambda x: np.sin(A @ x)), random.normal(size=(100, 3))
+    for _ in range(2):
+        found = tg.func.vmap(compiled)(x)
+    assert np.allclose(found, np.sin(x @ A.T), rtol=1e-12, atol=1e-14)
+    assert skipped(compiled) > 190
+
+
+def test_several_arguments_and_axes():
+    compiled = compiled_of(lambda x, p, n: np.sum(x * p["a"] ** n) + p["b"], (0, 1))
+    x, a, b = random.normal(size=(3, 40)), random.normal(size=(40, 3)), random.normal(size=40)
+    for _ in range(2):
+        by_x, by_p = tg.func.vmap(compiled.grad, (1, 0, None))(x, {"a": a, "b": b}, 2)
+    assert np.allclose(by_x, a**2)
+    assert np.allclose(by_p["a"], 2.0 * x.T * a)
+    assert np.array_equal(by_p["b"], np.ones(40))
+    assert skipped(compiled) > 70
+    shared = compiled_of(lambda x, w: np.sum(np.sin(x * w)), (0, 1))
+    w = random.normal(size=3)
+    for _ in range(2):
+        by_x, by_w = tg.func.vmap(shared.grad, (0, None))(a, w)
+    assert np.allclose(by_w, np.cos(a * w) * a)
+    assert skipped(shared) > 70
+    sliced = compiled_of(lambda x, data: np.sum(x * data))  # an instance's own array: each is called
+    assert np.allclose(tg.func.vmap(sliced)(a, a), np.sum(a * a, 1))
+    assert skipped(sliced) == 0
+
+
+def test_other_ways_to_ask():
+    compiled, x = compiled_of(lambda x: np.sum(x * x)), random.normal(size=(40, 3))
+    for _ in range(2):
+        assert np.allclose(tg.func.vmap(tg.func.grad(compiled))(x), 2.0 * x)
+    assert skipped(compiled) > 70
+    count = skipped(compiled)
+    assert np.allclose(tg.func.vmap(compiled.grad, out_axes=1)(x), 2.0 * x.T)  # as ever
+    t = tg.tensor(x, requires_grad=True)
+    y = np.sum(tg.func.vmap(compiled)(t))
+    assert np.allclose(tg.grad(y, t)[0].numpy(), 2.0 * x)
+    plain = tg.compile(lambda x: np.sum(x * x), wait=True)  # of which Python is not to be skipped
+    assert np.allclose(tg.func.vmap(plain.grad)(x), 2.0 * x)
+    assert skipped(compiled) > count
+
+
+factor, weights = 2.0, np.array([1.0, 2.0, 3.0])
+
+
+def of_globals(x):
+    return np.sum(x * weights) * factor
+
+
+def test_what_changes_between_calls(monkeypatch):
+    compiled, x = compiled_of(of_globals), random.normal(size=(60, 3))
+    mapped = tg.func.vmap(compiled.grad)
+    for _ in range(2):
+        assert np.allclose(mapped(x), weights * 2.0)
+    monkeypatch.setitem(globals(), "factor", 3.0)
+    for _ in range(3):
+        assert np.allclose(mapped(x), weights * 3.0)
+    before = weights[1]
+    weights[1] = 7.0
+    try:
+        for _ in range(3):
+            assert np.allclose(mapped(x), weights * 3.0)
+    finally:
+        weights[1] = before
+    count = skipped(compiled)
+    assert np.allclose(mapped(x), weights * 3.0)
+    assert skipped(compiled) > count
+
+
+def test_what_rules_it_out_is_refused():
+    drawn = np.random.default_rng(0)
+    compiled = compiled_of(lambda x: np.sum(x) * drawn.normal())
+    with pytest.raises(ReplayError, match="Generator"):
+        tg.func.vmap(compiled)(np.ones((40, 3)))
+
+
+def test_without_a_form_with_lanes_each_is_called():
+    compiled = compiled_of(lambda x: np.sum(np.linalg.inv(np.reshape(x, (2, 2)) + 3.0 * np.eye(2))))
+    x = random.uniform(size=(40, 4))
+    for _ in range(2):
+        try:
+            found = tg.func.vmap(compiled)(x)
+        except ReplayError:
+            return  # its factors are other ones at each call
+    assert np.allclose(found, [compiled.plain(row) for row in x])
+    assert "no lanes" in str(compiled.explain())
+
+
+def test_errors_of_numbers_are_told_by_the_instance():
+    compiled, x = compiled_of(lambda x: np.sum(np.log(x))), np.ones((40, 3))
+    for _ in range(3):
+        tg.func.vmap(compiled)(x)
+    x[17, 1] = 0.0
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        found = tg.func.vmap(compiled)(x)
+    assert found[17] == -np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.all(np.delete(found, 17) == 0.0)
+
+
+@pytest.mark.parametrize("what", ["a value", "a derivative", "one that is nan"])
+def test_other_results_are_noticed(monkeypatch, what):
+    """The first and the last instance are computed alone too, when a program is first used."""
+    block = lanes.Lanes.block
+
+    def wrong(self, leaves, pull, told):
+        found = block(self, leaves, pull, told)
+        found[0 if what == "a value" else -1][-1] += np.nan if what == "one that is nan" else 1e-3
+        return found
+
+    monkeypatch.setattr(lanes.Lanes, "block", wrong)
+    compiled, x = compiled_of(lambda x: np.sum(x * x)), random.normal(size=(40, 3))
+    for _ in range(3):
+        value, gradient = tg.func.vmap(compiled.value_and_grad)(x)
+        assert np.allclose(value, np.sum(x * x, 1))
+        assert np.allclose(gradient, 2.0 * x)
+    assert "other results" in str(compiled.explain())
+
+
+def test_blocks_of_large_instances_have_few_lanes(monkeypatch):
+    monkeypatch.setattr(lanes, "MOST_BYTES", 1 << 14)
+    compiled, x = compiled_of(lambda x: np.sum(np.sin(x) * x)), random.normal(size=(100, 300))
+    for _ in range(2):
+        assert np.allclose(tg.func.vmap(compiled)(x), np.sum(np.sin(x) * x, 1), rtol=1e-12)
+    (replay,) = (kind.replay for kind in compiled._kinds.values())
+    assert list(replay._lanes[1]) == [FEWEST]
+
+
+def test_from_several_threads():
+    compiled, x = compiled_of(lambda x: np.sum(np.sin(x) * x)), random.normal(size=(200, 3))
+    tg.func.vmap(compiled.grad)(x)
+    wrong = []
+
+    def work(k):
+        for _ in range(20):
+            y = x + k
+            if not np.allclose(tg.func.vmap(compiled.grad)(y), np.cos(y) * y + np.sin(y), rtol=1e-12):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_results_are_of_their_own():
+    compiled, x = compiled_of(lambda x: np.sum(x * x)), random.normal(size=(40, 3))
+    for _ in range(2):
+        first = tg.func.vmap(compiled.grad)(x)
+    second = tg.func.vmap(compiled.grad)(x + 1.0)
+    assert np.allclose(first, 2.0 * x)
+    assert not np.shares_memory(first, second)
+    assert first.flags.writeable
