@@ -12,6 +12,7 @@ from scipy import sparse
 
 import tapegrad as tg
 from tapegrad.errors import BorderError, DTypeError, ShapeError, TapeError, UnsupportedOpError
+from tapegrad.scipy import integrate
 
 
 def leaf(data=(1.0, 2.0), dtype=float):
@@ -573,6 +574,12 @@ def test_the_function_of_scipy_that_was_called_is_named(name):
     there = name not in ("signal.hilbert", "sparse.linalg.lgmres", "sparse.coo_array.dot")
     advice = f"call tapegrad.scipy.{name}, which keeps it" if there else f"give scipy.{name} a derivative"
     assert advice in str(found.value)
+
+
+def test_a_function_of_scipy_that_is_called_by_our_name_is_named():
+    a = leaf()
+    with pytest.raises(BorderError, match=r"asked for by scipy\.integrate\.dblquad, .*; give scipy\."):
+        integrate.dblquad(lambda s, t: a[0] * s * t, 0, 1, 0, 1)
 
 
 PACKAGE = """
