@@ -38,7 +38,8 @@ def asking() -> tuple[str, str]:
         return of_numpy and "numpy", of_numpy
     package = called = _package(frame)
     while frame is not None and _package(frame) in (package, *BETWEEN):
-        called = _public_name(frame) or called
+        if _package(frame) == package:
+            called = _public_name(frame) or called
         frame = frame.f_back
     return package, called
 

@@ -79,15 +79,19 @@ def instead_of(name: str) -> str:
     >>> instead_of("scipy.special.logsumexp"), instead_of("scipy.special.errprint")
     ('tapegrad.scipy.special.logsumexp', '')
     """
-    package, _, rest = name.partition(".")
-    module, _, function = rest.partition(".")
-    if package != "scipy" or not function:
+    package, *parts = name.split(".")
+    if package != "scipy" or len(parts) < 2:
         return ""
     try:
-        names = import_module(f"tapegrad.scipy.{module}").__all__
+        found: Any = import_module(f"tapegrad.scipy.{parts[0]}")
     except ImportError:
         return ""
-    return f"tapegrad.{name}" if function.partition(".")[0] in names else ""
+    for part in parts[1:]:
+        there = part in found.__all__ if isinstance(found, ModuleType) else hasattr(found, part)
+        if not there:  # a module has SciPy's other names too, which are SciPy's functions
+            return ""
+        found = getattr(found, part)
+    return f"tapegrad.{name}"
 
 
 def catalog() -> list[Row]:
