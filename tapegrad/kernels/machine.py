@@ -17,6 +17,7 @@ from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from llvmlite import ir
 from tapegrad.kernels.lowering import Program
+from tapegrad.kernels.whole import optimised_as_a_whole
 
 TEXTS = {texts!r}
 CONSTANTS = {constants!r}
@@ -40,9 +41,10 @@ def jump(typing, address, what, state, extra, more):
     return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), code
 
 
-@cfunc("int64(int64, int64, int64, int64)", cache=CACHE)
-def entry(what, state, extra, more):
-    return program(what, state, extra, more)
+with optimised_as_a_whole():
+    @cfunc("int64(int64, int64, int64, int64)", cache=CACHE)
+    def entry(what, state, extra, more):
+        return program(what, state, extra, more)
 
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=CACHE)
