@@ -287,9 +287,7 @@ class Kind:
 
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
-        learning = self.learning
-        free = not learning.tasks and not learning.lock.locked()
-        return free and bool(self.matcher.paths) and _is_ordinary()
+        return bool(self.matcher.paths) and _is_ordinary()
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""
@@ -375,7 +373,7 @@ def _matched(
     """
     learning = kind.learning
     lock = learning.lock
-    if lock.acquire(blocking=False):
+    if lock.acquire(False):
         try:
             if kind.matcher.paths and not learning.tasks:
                 return kind.work.result(given, wanted, run, begin, direction)
@@ -488,5 +486,6 @@ class _Work:
                 return run(matcher.arguments)
             finally:
                 _enabled.set(True)
-        finally:
+        except BaseException:
             _enabled.set(True)  # an interrupt may have come as the other was about to be called
+            raise

@@ -466,12 +466,15 @@ class Matcher:
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
         """
         self._begin, self._learns, self.left = sources, learns, False
-        self._known, self._computed, self._warned, self._pending = -1, 0, False, None
-        self.describe()
-        self._follow(self.paths[0], 0)
-        for buffer, x in zip(self.program.arguments, given, strict=True):
-            buffer[...] = x._v if isinstance(x, Handle) else x
+        self._known, self._warned, self._pending = -1, False, None
         state = self.state
+        state[layout.COMPUTED] = 0
+        if self._stale:
+            self.describe()
+        self._follow(self.paths[0], 0)
+        places = self.program.places
+        for k, x in enumerate(given):
+            places[k][...] = x._v if isinstance(x, Handle) else x
         handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
@@ -886,6 +889,8 @@ class Matcher:
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
         self._begin, self.learner, self.recording.tracing = None, None, 0
+        if not self._lent:
+            return []
         lent, self._lent = self._lent, {}
         if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
             return []
