@@ -376,9 +376,7 @@ class Kind:
 
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
-        learning = self.learning
-        free = not learning.tasks and not learning.lock.locked()
-        return free and bool(self.matcher.paths) and _is_ordinary()
+        return bool(self.matcher.paths) and _is_ordinary()
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""
@@ -484,7 +482,7 @@ def _matched(
     """
     learning = kind.learning
     lock = learning.lock
-    if lock.acquire(blocking=False):
+    if lock.acquire(False):
         try:
             if kind.matcher.paths and not learning.tasks:
                 work = kind.work
@@ -633,5 +631,6 @@ class _Work:
                 return run(matcher.arguments) if replay is None else replay.watch(matcher, run)
             finally:
                 _enabled.set(True)
-        finally:
+        except BaseException:
             _enabled.set(True)  # an interrupt may have come as the other was about to be called
+            raise

@@ -11,6 +11,7 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.calls import PlainCall, plain_call
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -20,7 +21,6 @@ from tapegrad.compilation.events import (
     RESULT,
     WITHOUT_ERRORS,
     Brought,
-    Called,
     Event,
     Learner,
     Several,
@@ -56,10 +56,6 @@ NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
-
-
-# A function, which Tensor it is called with first, the other arguments, and those by names.
-PlainCall = tuple[Any, int, tuple[Any, ...], dict[str, Any]]
 
 
 class Computation:
@@ -264,7 +260,7 @@ class Path(Computation):
         for k, event in enumerate(self.program.events):
             background.pause()
             if event.call is not None and self.program.exact[k]:
-                self.plain_calls[k] = _plain_call(event.call, arguments, results)
+                self.plain_calls[k] = plain_call(event.call, self.program.live[k], arguments, results)
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             row[layout.EVENT_HANDLE] = id(results[k])
@@ -336,15 +332,6 @@ class Product(Computation):
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""
         return all(is_as_before(self.program, j) for j in self._looked_at)
-
-
-def _plain_call(call: Called, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> PlainCall | None:
-    """A call of one Tensor and perhaps axes, as it is compared with; None if it is another one."""
-    first, *others = call.args or (None,)
-    if type(first) is not Source or not all(x is None or type(x) is int for x in others):
-        return None
-    handle = (arguments if first.kind == ARGUMENT else results)[first.value]
-    return call.function, id(handle), tuple(others), call.kwargs
 
 
 def _number(buffer: np.ndarray) -> tuple[Address, int]:
@@ -474,16 +461,19 @@ class Matcher:
         self._begin, self._learns = sources, learns
         self._known, self._pending = -1, None
         self.serial += 1
-        self.describe()
+        if self._stale:
+            self.describe()
         self._follow(self.paths[0], 0)
         self.restart(given)
         compiled_methods.words[MATCHING] = self.at
 
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
-        self.left, self._computed, self._warned = False, 0, False
-        for buffer, x in zip(self.program.arguments, given, strict=True):
-            buffer[...] = x._v if isinstance(x, Handle) else x
+        self.left = self._warned = False
+        self.state[layout.COMPUTED] = 0
+        places = self.program.places
+        for k, x in enumerate(given):
+            places[k][...] = x._v if isinstance(x, Handle) else x
         handling = error_mode.get()
         if handling is not self._handling:
             self._handling = handling
@@ -558,20 +548,17 @@ class Matcher:
             )
         k = self.position
         told = self.path.plain_calls[k]
-        if (
-            told is not None
-            and told[0] is function
-            and args
-            and id(args[0]) == told[1]
-            and len(args) == len(told[2]) + 1
-            and (not told[2] or alike(told[2], args[1:]))
-            and (not (kwargs or told[3]) or alike(told[3], kwargs))
-            and _enabled.get() is self.mode
-            and error_mode.get() is self._handling
-        ):
-            self.state[NEXT_EVENT] += EVENT_BYTES
-            return self.results[k]
-        if k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
+        if told is not None:
+            if told[0] is function and (
+                self._is_plain(k, told, args, kwargs)
+                if told[1] == 0 or kwargs or len(args) != 1
+                else id(args[0]) == told[1]
+                and _enabled.get() is self.mode
+                and error_mode.get() is self._handling
+            ):
+                self.state[NEXT_EVENT] += EVENT_BYTES
+                return self.results[k]
+        elif k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
             known = self.program.events[k].call
             if (
                 known is not None
@@ -583,6 +570,35 @@ class Matcher:
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
         return how(*args, **kwargs)
+
+    def _is_plain(self, k: int, told: PlainCall, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether a call of a function is the one that is expected; arrays that it brings are taken."""
+        _, _, kind, handles, brought, others, names = told
+        given: Any = args
+        if kind is not None:
+            given = args[0] if args else None
+            if type(given) is not kind or len(given) != len(handles):
+                return False
+        if len(args) != len(others) + (len(handles) if kind is None else 1):
+            return False
+        for at, x in zip(handles, given):  # noqa: B905  as to say so takes longer than all of this
+            if at and id(x) != at:
+                return False
+        if others and not alike(others, args[-len(others) :]):
+            return False
+        if (names or kwargs) and not alike(names, kwargs):
+            return False
+        if _enabled.get() is not self.mode or error_mode.get() is not self._handling:
+            return False
+        for q, operand, buffer in brought:
+            x = given[q]
+            if type(x) is not np.ndarray:
+                return False
+            if x.dtype is buffer.dtype and x.shape == buffer.shape and x.strides == buffer.strides and x.ndim:
+                self.program.copies.take(buffer, x)
+            elif not self._takes(self.path, k, operand, x, True):
+                return False
+        return True
 
     def _are_given(self, k: int, known: Sequence[Any], found: Sequence[Any]) -> bool:
         """Whether arguments of a function, or parts of one, are those that are expected."""
@@ -905,6 +921,8 @@ class Matcher:
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
         self._begin, self.learner, self.recording.tracing = None, None, 0
+        if not self._lent:
+            return []
         lent, self._lent = self._lent, {}
         if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
             return []

@@ -142,6 +142,8 @@ class Program:
         Its operations.
     arguments
         A buffer for each leaf of the arguments.
+    places
+        What writes to these; for a double a memoryview, which is quicker.
     values
         A buffer for the result of each event; that of a view is the view.
     live
@@ -169,6 +171,9 @@ class Program:
             for buffer, x in zip(self.arguments, arguments, strict=True):
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
+        self.places: list[Any] = [
+            x.data if x.ndim == 0 and x.dtype.char == "d" else x for x in self.arguments
+        ]
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
         self.views: list[bool] = []

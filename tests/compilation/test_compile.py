@@ -383,6 +383,54 @@ def test_arguments_that_are_arrays_now_are_compared_by_what_they_are():
         np.testing.assert_array_equal(gradient, recorded(*given(k))[1])
 
 
+ARRAY, HALF = np.linspace(1.0, 2.0, 3), np.linspace(0, 1, 3).astype("f4")
+CALLED = [  # in all but one way the same
+    lambda x, y: np.concatenate([ARRAY, x, y]), lambda x, y: np.concatenate((ARRAY, x, y)),
+    lambda x, y: np.concatenate([ARRAY, y, x]), lambda x, y: np.concatenate([x, ARRAY, y]),
+    lambda x, y: np.concatenate([ARRAY[::-1], x, y]), lambda x, y: np.concatenate([ARRAY * 2.0, x, y]),
+    lambda x, y: np.concatenate([HALF, x, y]), lambda x, y: np.concatenate([ARRAY[:2], x, y]),
+    lambda x, y: np.concatenate([ARRAY, x]), lambda x, y: np.concatenate([ARRAY, x, y, ARRAY]),
+    lambda x, y: np.concatenate([ARRAY, x, y], 0), lambda x, y: np.concatenate([ARRAY, x, y], axis=0),
+    lambda x, y: np.concatenate([ARRAY, x, y], -1), lambda x, y: np.stack([ARRAY, x, y]),
+    lambda x, y: np.concatenate([ARRAY.tolist(), x, y]),
+    lambda x, y: np.concatenate([tg.tensor(ARRAY), x, y]), lambda x, y: np.hstack([ARRAY, x, y]),
+    lambda x, y: np.dot(x, y), lambda x, y: np.dot(y, x), lambda x, y: np.dot(ARRAY, y),
+    lambda x, y: np.sum(x), lambda x, y: np.sum(x, 0), lambda x, y: np.sum(x, axis=0),
+    lambda x, y: np.sum(x, None), lambda x, y: np.sum(y), lambda x, y: np.prod(x),
+    lambda x, y: np.outer(ARRAY, x), lambda x, y: np.outer(x, ARRAY),
+    lambda x, y: np.where(ARRAY > 1.2, x, y), lambda x, y: np.where(ARRAY > 1.8, x, y),
+    lambda x, y: np.where(ARRAY > 1.2, y, x),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(len(CALLED)))
+def test_calls_that_differ_in_one_argument(first):
+    def f(x, k):
+        y = x * x
+        found = CALLED[k](y, x)
+        return np.sum(np.cos(found) * np.linspace(0.5, 1.5, found.size).reshape(found.shape))
+
+    compiled, recorded, x = tg.compile(f), tg.func.value_and_grad(f), np.array([0.3, -0.7, 1.1])
+    for k in [first] * 4 + [k for k in range(len(CALLED)) for _ in range(2)] + [first] * 2:
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, k), recorded(x, k)
+        assert value == wanted, k
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+        x = x + 0.01
+
+
+def test_arrays_in_calls_are_those_of_the_call():
+    compiled = tg.compile(lambda x, a: np.sum(np.concatenate([a, x * 2.0]) ** 2))
+    recorded = tg.func.value_and_grad(compiled.plain)
+    for k in range(12):
+        a = np.array([float(k), -0.0, np.nan if k == 7 else 1.0])
+        (value, gradient), (wanted, expected) = (
+            g(np.ones(2) * k, a) for g in (compiled.value_and_grad, recorded)
+        )
+        np.testing.assert_array_equal(value, wanted)
+        np.testing.assert_allclose(gradient, expected)
+    assert follows(compiled)
+
+
 def test_where_a_norm_has_its_kink_the_product_is_recorded():
     f = lambda x: np.linalg.norm(x) ** 2 + np.sum(x)
     x, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
