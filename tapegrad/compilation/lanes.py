@@ -16,13 +16,14 @@ from tapegrad.compilation.program import BROADCAST, ELEMENT, Program
 from tapegrad.compilation.reverse import MATMUL, Reverse
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
 
 LANES = 1 << 10  # instances of a block at most
 MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
 FEWEST = 1 << 4  # instances of a block
 RESHAPE, GETITEM = REGISTRY["reshape"], REGISTRY["getitem"]
-MULTIPLY, SUM = MEANING[np.multiply], MEANING[np.sum]
+MULTIPLY, SUM, PROD, CUMPROD = (MEANING[f] for f in (np.multiply, np.sum, np.prod, np.cumprod))
 
 
 class NoLanes(Exception):
@@ -78,7 +79,9 @@ class LaneEvents:
         op, live = event.op, self._program.live[k]
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
             return self._elementwise(k)
-        if isinstance(op, Reduction):
+        if op is CUMPROD:
+            return self._emit(op, [self._operand(k, 0)], along(event.attrs, self._n, ()))
+        if isinstance(op, Reduction) or op is PROD:
             axis = tuple(a + 1 for a in event.attrs["axis"])
             return self._emit(op, [self._operand(k, 0)], {**event.attrs, "axis": axis})
         if op is MATMUL:
