@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,9 +31,10 @@ class NoLanes(Exception):
     """An operation has no form with lanes; the text names it."""
 
 
-def size_of_block(path: Path, n: int) -> int:
-    """How many of n instances are a block."""
+def size_of_block(path: Path, n: int, by_rows: bool) -> int:
+    """How many of n instances are a block, each of one lane or one for each element of its result."""
     held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
+    held *= path.program.values[path.result].size if by_rows else 1
     most = min(LANES, max(FEWEST, MOST_BYTES // held))
     return int(min(most, 1 << max(FEWEST.bit_length() - 1, (n - 1).bit_length())))
 
@@ -181,19 +183,29 @@ class LaneEvents:
 
 
 class Lanes(Computation):
-    """What computes a block of instances of a path, whose other operands are those of its latest call."""
+    """What computes a block of instances of a path, whose other operands are those of its latest call.
 
-    def __init__(self, path: Path, n: int) -> None:
-        lifted = LaneEvents(path.program, path.result, n)
+    Each instance has one lane; if Jacobians are wanted, one for each of their rows, which come `by_rows`.
+    """
+
+    def __init__(self, path: Path, n: int, by_rows: bool) -> None:
+        shape = path.program.values[path.result].shape
+        self._each = rows = math.prod(shape) if by_rows else 1  # lanes of an instance
+        lifted = LaneEvents(path.program, path.result, n * rows)
         exact = [True] * len(lifted.events)
         program = Program(lifted.events, lifted.arguments, exact=exact)
         self.n, self.result = n, lifted.result
-        out = program.values[self.result]
-        seed = Source(RESULT, self.result), np.ones_like(out, order="C")
-        super().__init__(program, Reverse(program, [seed]) if path.is_number else None, path.begin, 0)
+        out, self._rows = program.values[self.result], shape if by_rows else None
+        seed = np.tile(np.eye(rows, dtype=out.dtype), (n, 1)) if by_rows else np.ones_like(out)
+        pulls = path.is_number or (by_rows and out.dtype.kind == "f")
+        root = Source(RESULT, self.result), np.array(seed.reshape(out.shape), order="C")
+        super().__init__(program, Reverse(program, [root]) if pulls else None, path.begin, 0)
+        gradients = self.reverse.gradients if pulls else ()
+        pairs = zip(gradients, program.arguments, strict=pulls)
+        self._derivatives = [np.broadcast_to(0.0 if g is None else g, x.shape) for g, x in pairs]
         self._copies, self.plans = lifted.copies(program), {}
         self.compared = [False, False]
-        for pull in (False, True)[: 1 + path.is_number]:
+        for pull in (False, True)[: 1 + pulls]:
             reverse = self.reverse if pull else None
             self.plans[pull] = Planning(program, reverse, self.result, 0, path.wait, WARM)
 
@@ -205,17 +217,21 @@ class Lanes(Computation):
     def block(self, leaves: Sequence[np.ndarray], pull: bool, told: int) -> list[np.ndarray] | None:
         """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
 
-        Lanes that are left over compute the last instance again.
+        These arrays are the program's own. Lanes that are left over compute the last instance again.
         """
-        count = len(leaves[0])
+        each, count = self._each, len(leaves[0])
         for buffer, x in zip(self.program.arguments, leaves, strict=True):
-            buffer[:count] = x
-            buffer[count:] = x[-1]
+            lanes = buffer.reshape(self.n, each, *x.shape[1:])
+            lanes[:count] = x[:, None]
+            lanes[count:] = x[-1]
         planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, told)
         try:
             if not planning.run(told) and not self._unplanned(planning, told, by_rows):
                 return None
         except FloatingPointError:
             return None
-        found = [self.program.values[self.result].copy()]
-        return [x[:count] for x in (*found, *(part() for part in self.parts if pull))]
+        found = [self.program.values[self.result][: count * each : each]]
+        for x in self._derivatives if pull else ():
+            lanes = x[: count * each]
+            found.append(lanes if self._rows is None else lanes.reshape(count, *self._rows, *x.shape[1:]))
+        return found
