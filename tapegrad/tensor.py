@@ -545,12 +545,12 @@ class Tensor(ArrayMethods):
     def __len__(self) -> int:
         if self.ndim == 0:
             raise TypeError("len() of a 0-d Tensor; .item() is its number")
-        return len(self._v)
+        return len(like_of(self))
 
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
             raise TypeError("iteration over a 0-d Tensor; .item() is its number")
-        return (fn.getitem(self, k) for k in range(len(self._v)))
+        return (fn.getitem(self, k) for k in range(len(like_of(self))))
 
     def __contains__(self, item: Operand) -> bool:
         return bool(np.any(self._v == value_of(item)))

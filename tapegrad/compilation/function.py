@@ -217,33 +217,41 @@ class Compiled(Programmed):
 
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Callable[..., Any]:
         """Return ``value_and_grad``, ``grad``, ``hvp`` or ``vhp`` by these arguments."""
-        key = positions(what, argnums)
+        positions(what, argnums)
+        return getattr(self.by(argnums), what)  # type: ignore[no-any-return]
+
+    def by(self, argnums: int | Sequence[int]) -> Compiled:
+        """Return the same function, differentiated by these arguments."""
+        key = positions("compile", argnums)
         if key == self._where:
-            return getattr(self, what)  # type: ignore[no-any-return]
+            return self
         if key not in self._others:
             wait, replay, assume = self._how
             self._others[key] = Compiled(self.plain, argnums, wait, replay, assume)
-        return getattr(self._others[key], what)  # type: ignore[no-any-return]
+        return self._others[key]
 
     def in_lanes(
-        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], n: int
+        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], k: int
     ) -> Any:
-        """Return the results of n calls at once, where Python may be skipped; else None."""
-        if not self._how[1] or any(cut for k, cut in enumerate(sliced) if k not in self._where[0]):
+        """Return the results of calls at once, where Python may be skipped; else None."""
+        if not self._how[1] or any(cut for j, cut in enumerate(sliced) if j not in self._where[0]):
             return None
         call = Call(what or "compile", self.plain, self._where, tuple(args), {})
-        kind, pull = self._kind(call), bool(what)
-        leaves = [x for k in self._where[0] for x in flatten(wholes[k])[0]]
+        kind = self._kind(call)
+        leaves = [x for j in self._where[0] for x in flatten(wholes[j])[0]]
         if kind is None or not all(isinstance(x, np.ndarray) for x in leaves):
             return None
-        found = kind.in_lanes(leaves, Others(*call.others()), n, pull)
+        others = Others(*call.others())
+        found = kind.in_lanes(leaves, others, what)
         if found is None:
+            if what == "jacobian":
+                self(*args)  # which a program may be learned from
             return None
         value, *parts = found
-        if not pull:
+        if not what:
             return value
-        gradient = call.tree(parts)
-        return gradient if what == "grad" else (value, gradient)
+        derivatives = call.tree(parts)
+        return (value, derivatives) if what == "value_and_grad" else derivatives
 
     def jvp(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Return the value and its derivative along a direction, as `tapegrad.func.jvp`: it is recorded."""
@@ -389,18 +397,16 @@ class Kind:
             self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
-    def in_lanes(
-        self, leaves: Sequence[np.ndarray], others: Others, n: int, pull: bool
-    ) -> list[np.ndarray] | None:
-        """Compute n calls at once, if Python may be skipped; None where it may not, or some meet errors."""
+    def in_lanes(self, leaves: Sequence[np.ndarray], others: Others, what: str) -> list[np.ndarray] | None:
+        """Compute calls at once, if Python may be skipped; None where it may not, or some meet errors."""
         replay, lock = self.replay, self.learning.lock
         if replay is None or not self.is_ready() or not lock.acquire(blocking=False):
             return None
         try:
             if self.learning.tasks or not replay.may_run(self.matcher, others):
                 return None
-            found = replay.in_lanes(self.matcher, leaves, n, pull)
-            self.calls += n if found is not None else 0
+            found = replay.in_lanes(self.matcher, leaves, what)
+            self.calls += len(leaves[0]) if found is not None else 0
             return found
         finally:
             lock.release()

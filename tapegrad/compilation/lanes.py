@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,22 +17,24 @@ from tapegrad.compilation.program import BROADCAST, ELEMENT, Program
 from tapegrad.compilation.reverse import MATMUL, Reverse
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
 
 LANES = 1 << 10  # instances of a block at most
 MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
 FEWEST = 1 << 4  # instances of a block
 RESHAPE, GETITEM = REGISTRY["reshape"], REGISTRY["getitem"]
-MULTIPLY, SUM = MEANING[np.multiply], MEANING[np.sum]
+MULTIPLY, SUM, PROD, CUMPROD = (MEANING[f] for f in (np.multiply, np.sum, np.prod, np.cumprod))
 
 
 class NoLanes(Exception):
     """An operation has no form with lanes; the text names it."""
 
 
-def size_of_block(path: Path, n: int) -> int:
-    """How many of n instances are a block."""
+def size_of_block(path: Path, n: int, by_rows: bool) -> int:
+    """How many of n instances are a block, each of one lane or one for each element of its result."""
     held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
+    held *= path.program.values[path.result].size if by_rows else 1
     most = min(LANES, max(FEWEST, MOST_BYTES // held))
     return int(min(most, 1 << max(FEWEST.bit_length() - 1, (n - 1).bit_length())))
 
@@ -78,7 +81,9 @@ class LaneEvents:
         op, live = event.op, self._program.live[k]
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
             return self._elementwise(k)
-        if isinstance(op, Reduction):
+        if op is CUMPROD:
+            return self._emit(op, [self._operand(k, 0)], along(event.attrs, self._n, ()))
+        if isinstance(op, Reduction) or op is PROD:
             axis = tuple(a + 1 for a in event.attrs["axis"])
             return self._emit(op, [self._operand(k, 0)], {**event.attrs, "axis": axis})
         if op is MATMUL:
@@ -178,19 +183,29 @@ class LaneEvents:
 
 
 class Lanes(Computation):
-    """What computes a block of instances of a path, whose other operands are those of its latest call."""
+    """What computes a block of instances of a path, whose other operands are those of its latest call.
 
-    def __init__(self, path: Path, n: int) -> None:
-        lifted = LaneEvents(path.program, path.result, n)
+    Each instance has one lane; if Jacobians are wanted, one for each of their rows, which come `by_rows`.
+    """
+
+    def __init__(self, path: Path, n: int, by_rows: bool) -> None:
+        shape = path.program.values[path.result].shape
+        self._each = rows = math.prod(shape) if by_rows else 1  # lanes of an instance
+        lifted = LaneEvents(path.program, path.result, n * rows)
         exact = [True] * len(lifted.events)
         program = Program(lifted.events, lifted.arguments, exact=exact)
         self.n, self.result = n, lifted.result
-        out = program.values[self.result]
-        seed = Source(RESULT, self.result), np.ones_like(out, order="C")
-        super().__init__(program, Reverse(program, [seed]) if path.is_number else None, path.begin, 0)
+        out, self._rows = program.values[self.result], shape if by_rows else None
+        seed = np.tile(np.eye(rows, dtype=out.dtype), (n, 1)) if by_rows else np.ones_like(out)
+        pulls = path.is_number or (by_rows and out.dtype.kind == "f")
+        root = Source(RESULT, self.result), np.array(seed.reshape(out.shape), order="C")
+        super().__init__(program, Reverse(program, [root]) if pulls else None, path.begin, 0)
+        gradients = self.reverse.gradients if pulls else ()
+        pairs = zip(gradients, program.arguments, strict=pulls)
+        self._derivatives = [np.broadcast_to(0.0 if g is None else g, x.shape) for g, x in pairs]
         self._copies, self.plans = lifted.copies(program), {}
         self.compared = [False, False]
-        for pull in (False, True)[: 1 + path.is_number]:
+        for pull in (False, True)[: 1 + pulls]:
             reverse = self.reverse if pull else None
             self.plans[pull] = Planning(program, reverse, self.result, 0, path.wait, WARM)
 
@@ -202,17 +217,21 @@ class Lanes(Computation):
     def block(self, leaves: Sequence[np.ndarray], pull: bool, told: int) -> list[np.ndarray] | None:
         """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
 
-        Lanes that are left over compute the last instance again.
+        These arrays are the program's own. Lanes that are left over compute the last instance again.
         """
-        count = len(leaves[0])
+        each, count = self._each, len(leaves[0])
         for buffer, x in zip(self.program.arguments, leaves, strict=True):
-            buffer[:count] = x
-            buffer[count:] = x[-1]
+            lanes = buffer.reshape(self.n, each, *x.shape[1:])
+            lanes[:count] = x[:, None]
+            lanes[count:] = x[-1]
         planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, told)
         try:
             if not planning.run(told) and not self._unplanned(planning, told, by_rows):
                 return None
         except FloatingPointError:
             return None
-        found = [self.program.values[self.result].copy()]
-        return [x[:count] for x in (*found, *(part() for part in self.parts if pull))]
+        found = [self.program.values[self.result][: count * each : each]]
+        for x in self._derivatives if pull else ():
+            lanes = x[: count * each]
+            found.append(lanes if self._rows is None else lanes.reshape(count, *self._rows, *x.shape[1:]))
+        return found

@@ -42,14 +42,15 @@ from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.kernels.words import Address
-from tapegrad.ops import REGISTRY, forward
+from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.forward import error_mode
-from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
-PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+TAKE = REGISTRY["take"]
 QUICK = 4  # operands of an op that is compared before it is computed
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
@@ -620,12 +621,13 @@ class Matcher:
         return True
 
     def part(self, x: Handle, index: Any) -> Tensor | None:
-        """Return the Tensor of a part by a basic index, if it is what comes next."""
+        """Return the Tensor of a part, if it is what comes next."""
         k = self.position
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        if "index" not in event.attrs or not self.program.views[k]:
+        taken = event.op is TAKE and self.program.exact[k]
+        if "index" not in event.attrs or not (taken or self.program.views[k]):
             return None
         if not alike(event.attrs["index"], index):
             return None
@@ -701,7 +703,8 @@ class Matcher:
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
-        if to_compute and buffer.ndim and value.strides != buffer.strides:
+        by_element = buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
+        if to_compute and not by_element and value.strides != buffer.strides:
             return False  # sums in another order
         path.program.copies.take(buffer, value)
         return True

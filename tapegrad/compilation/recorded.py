@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.autograd import Function, grad
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Event, Source
-from tapegrad.compilation.program import Program, forward_of
+from tapegrad.compilation.program import Program, forward_of, number_of
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, record
 from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
@@ -60,6 +60,17 @@ class Run:
             ]  # fmt: skip
             results.append(apply_event(event, operands))
         return results[self.result]
+
+
+def jacobians(program: Program, result: int) -> list[np.ndarray]:
+    """Return the Jacobian by each argument for the numbers that a program has: it is recorded, row by row."""
+    xs = [tensor(number_of(x), requires_grad=True) for x in program.arguments]
+    y = Run(program, result, None).recorded(xs)
+    flat = y.reshape(-1)
+    rows = [grad(flat[k], xs, retain_graph=True, allow_unused=True) for k in range(flat.size)]
+    columns = [[np.zeros(x.shape) if g is None else g.detach().numpy() for g in parts]
+               for x, parts in zip(xs, zip(*rows, strict=True), strict=True)]  # fmt: skip
+    return [np.reshape(parts, (*y.shape, *x.shape)) for x, parts in zip(xs, columns, strict=True)]
 
 
 def _apart(x: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher, Path
 from tapegrad.compilation.observing import Observer, Violation
 from tapegrad.compilation.planning import agree
+from tapegrad.compilation.recorded import jacobians
 from tapegrad.compilation.state import State
 from tapegrad.compilation.wanted import Wanted
 from tapegrad.core.grad_mode import _enabled
@@ -105,7 +106,7 @@ class Replay:
         self.changed = ""
         self.shortcut: Shortcut | None = None
         self.laneless = ""
-        self._lanes: tuple[Path | None, dict[int, Lanes | None]] = None, {}
+        self._lanes: tuple[Path | None, dict[tuple[int, bool], Lanes | None]] = None, {}
         self._observer: Observer | None = None  # of the call at work
         self._state: State | None = None  # after the latest call that was watched
         self._codes: set[Any] = set()
@@ -175,51 +176,56 @@ class Replay:
     def _refuse(self, violations: Iterable[Violation]) -> None:
         self.refused += [str(violation) for violation in dict.fromkeys(violations)]
 
-    def in_lanes(
-        self, matcher: Matcher, leaves: Sequence[np.ndarray], n: int, pull: bool
-    ) -> list[np.ndarray] | None:
+    def in_lanes(self, matcher: Matcher, leaves: Sequence[np.ndarray], what: str) -> list[np.ndarray] | None:
         """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
-        path = matcher.path
-        lanes = self._lanes_of(path, n)
-        if lanes is None or (pull and not path.is_number):
+        path, n, pull = matcher.path, len(leaves[0]), bool(what)
+        by_rows = what == "jacobian"
+        lanes = self._lanes_of(path, n, by_rows)
+        if lanes is None or (pull and not by_rows and not path.is_number):
             return None
         lanes.bring()
-        told, blocks = forward.reported(error_mode.get())[0], []
+        told = forward.reported(error_mode.get())[0]
+        found: list[np.ndarray] = []
         for begin in range(0, n, lanes.n):
             block = lanes.block([x[begin : begin + lanes.n] for x in leaves], pull, told)
             if block is None:
                 return None
-            blocks.append(block)
-        found = [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
-        if not lanes.compared[pull] and not self._agrees(matcher, leaves, found, pull):
-            self._lanes[1][lanes.n] = None
+            found = found or [np.empty((n, *x.shape[1:]), x.dtype) for x in block]
+            for out, x in zip(found, block, strict=True):
+                out[begin : begin + lanes.n] = x
+        if not lanes.compared[pull] and not self._agrees(matcher, leaves, found, what):
+            self._lanes[1][lanes.n, by_rows] = None
             return None
         lanes.compared[pull] = True
         self.replayed += n
         path.served += n
         return found
 
-    def _lanes_of(self, path: Path, n: int) -> Lanes | None:
+    def _lanes_of(self, path: Path, n: int, by_rows: bool) -> Lanes | None:
         """What computes n calls, in blocks; None where there is no such thing."""
         if self._lanes[0] is not path:
             self._lanes = path, {}
-        known, size = self._lanes[1], size_of_block(path, n)
-        if size not in known:
+        size = size_of_block(path, n, by_rows)
+        known, key = self._lanes[1], (size, by_rows)
+        if key not in known:
             try:
-                known[size] = Lanes(path, size)
+                known[key] = Lanes(path, size, by_rows)
             except Exception as error:  # of an op that has no form with lanes, or is as no other
-                known[size], self.laneless = None, f"{type(error).__name__}: {error}"
-        return known[size]
+                known[key], self.laneless = None, f"{type(error).__name__}: {error}"
+        return known[key]
 
     def _agrees(
-        self, matcher: Matcher, leaves: Sequence[np.ndarray], found: list[np.ndarray], pull: bool
+        self, matcher: Matcher, leaves: Sequence[np.ndarray], found: list[np.ndarray], what: str
     ) -> bool:
         """Whether the first and the last of some calls have the results that they have by themselves."""
+        pull = bool(what) and what != "jacobian"
         for k in (0, -1):
             matcher.restart([x[k] for x in leaves])
             if not matcher.finish(matcher.path, pull):
                 return False
             wanted = [matcher.path.value(), *(part() for part in matcher.path.parts if pull)]
+            if what == "jacobian":
+                wanted += jacobians(matcher.path.program, matcher.path.result)
             if not all(agree(np.asarray(x), np.asarray(y[k])) for x, y in zip(wanted, found, strict=True)):
                 self.laneless = "with lanes it gave other results"
                 return False

@@ -358,8 +358,10 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
-def like_of(x: Handle) -> Any:
-    """Return what has the shape and the dtype of a Tensor: its value, if that is known."""
+def like_of(x: Any) -> Any:
+    """Return what has the shape and dtype of a Tensor, if known its value; anything else is itself."""
+    if not isinstance(x, Handle):
+        return x
     if expected and id(x) in expected:
         return expected[id(x)].like(x)
     return x._v

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_still, requires_grad, value_of
+from tapegrad.core.base import Operand, is_still, like_of, requires_grad, value_of
 from tapegrad.core.dispatch import apply, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 def astype(x: Operand, dtype: DTypeLike) -> Any:
     """Another dtype; a conversion to an integer or boolean has no derivative."""
     dtype = np.dtype(dtype)
-    value = value_of(x)
-    if value.dtype == dtype:
+    if like_of(x).dtype == dtype:
         return x
     if not requires_grad(x) or dtype.kind in "iub":
-        return wrap_without_history(value.astype(dtype), (x,))
+        return wrap_without_history(value_of(x).astype(dtype), (x,))
     if dtype.char not in abi.GRADIENT:
         raise DTypeError(
             f"astype: dtype {dtype} has no derivative; use a complex dtype or a floating-point one of "

@@ -31,7 +31,7 @@ class Matcher(Protocol):
         """Return the Tensor of a result that is expected, without a value; None if it is to be computed."""
 
     def part(self, x: Handle, index: Any) -> Tensor | None:
-        """Return the Tensor of a part by a basic index, if that is expected."""
+        """Return the Tensor of a part by an index, if that is expected."""
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None

@@ -38,6 +38,7 @@ __all__ = [
     "compiled",
     "has_history",
     "named",
+    "offering",
     "on_tensors",
     "plain",
     "positions",
@@ -49,6 +50,8 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+OFFERED = "_programs"  # of a derivative: the function that has programs, and what it is of that
+IN_LANES = ("", "grad", "value_and_grad", "jacobian")  # what a function with programs gives for many calls
 RECORDED = {"recording": True, "inference": False}
 DOUBLE = np.dtype(float)
 RESHAPE = REGISTRY["reshape"]
@@ -92,17 +95,21 @@ class Programmed:
 
     plain: Function
 
+    def by(self, argnums: int | Sequence[int]) -> Programmed:
+        """Return the same function, differentiated by these arguments."""
+        raise NotImplementedError
+
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Function:
         """Return what programs compute as ``tapegrad.func.<what>(f, argnums)``."""
         raise NotImplementedError
 
     def in_lanes(
-        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], n: int
+        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], k: int
     ) -> Any:
-        """Return the results of n calls, stacked, of the value or ``what``; None where each is to be called.
+        """Return stacked results of calls, values or one of `IN_LANES`; None where each is to be called.
 
-        `args` are those of one of the calls, `wholes` the same with an axis of lanes in front of each array
-        that is `sliced`, by arguments.
+        `args` are those of call k, `wholes` the same with an axis of lanes in front of each array that is
+        `sliced`, by arguments.
         """
         raise NotImplementedError
 
@@ -111,9 +118,17 @@ def programs_of(f: Any) -> tuple[Programmed, str] | None:
     """The function whose programs a function runs, and for which derivative, empty for the value."""
     if isinstance(f, Programmed):
         return f, ""
-    f = getattr(f, "__wrapped__", f)
+    found: tuple[Programmed, str] | None = getattr(f, OFFERED, None)
     of, name = getattr(f, "__self__", None), getattr(f, "__name__", "")
-    return (of, name) if isinstance(of, Programmed) and name in ("grad", "value_and_grad") else None
+    if found is None and isinstance(of, Programmed):
+        found = of, name
+    return found if found is not None and found[1] in IN_LANES else None
+
+
+def offering(derivative: Function, of: Programmed, what: str) -> Function:
+    """Return a derivative which tells `vmap` that it is that of a function with programs."""
+    setattr(derivative, OFFERED, (of, what))
+    return derivative
 
 
 def on_tensors(f: Function, what: str) -> Function:
@@ -410,8 +425,7 @@ def transformed(
     if program and isinstance(f, Programmed):
         own = f.derivative(program, argnums)
         out = named(what, f, lambda *args, **kwargs: own(*args, **kwargs))
-        out.__wrapped__ = own  # which `vmap` asks for
-        return out
+        return offering(out, f.by(argnums), program)
     native = native if compiled(f, what) else ""
     of, where = on_tensors(f, what), positions(what, argnums, bool(native))
 

@@ -23,8 +23,8 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
     """Return a function that calls a function for each slice of its arguments, and stacks the results.
 
     The function is called once for each slice, one call after the other: no time is gained, whatever it does.
-    Only of ``tg.compile(f, replay=True)``, its ``grad`` and ``value_and_grad`` the slices of plain arrays are
-    computed at once. Arrays of NumPy's are sliced and stacked as such, Tensors with their history.
+    Only of ``tg.compile(f, replay=True)``, its ``grad``, ``value_and_grad`` and Jacobian the slices of plain
+    arrays are computed at once. Arrays of NumPy's are sliced and stacked as such, Tensors with their history.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
                 [x if axis is None else _slice(x, axis, k) for x, axis in zip(leaves, axes, strict=True)]
             )
             if k < tries and programmed is not None:
-                found = _in_lanes(programmed, parts, leaves, axes, structure, n)
+                found = _in_lanes(programmed, parts, leaves, axes, structure, n, k)
                 if found is not None:
                     return found
             results.append(f(*parts, **names))
@@ -97,8 +97,9 @@ def _in_lanes(
     axes: list[int | None],
     structure: Structure,
     n: int,
+    k: int,
 ) -> Any:
-    """The results of all calls at once, if a program gives them; `parts` are the arguments of one."""
+    """The results of all n calls at once, if a program gives them; `parts` are the arguments of call k."""
     if any(isinstance(x, Handle) for x in leaves):
         return None
     sliced = [any(axis is not None for axis in flatten(tree)[0]) for tree in structure.build(axes)[0]]
@@ -111,7 +112,7 @@ def _in_lanes(
         ]
     )  # fmt: skip
     f, what = programmed
-    return f.in_lanes(what, parts, wholes, sliced, n)
+    return f.in_lanes(what, parts, wholes, sliced, k)
 
 
 def _spread(axes: Axes, tree: Any, what: str) -> list[int | None]:

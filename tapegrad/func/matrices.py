@@ -14,7 +14,7 @@ from tapegrad.config import chunk_bytes
 from tapegrad.core.base import Operand, TensorOrArray, strip_tangents, wrap
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
-from tapegrad.func.calls import Call, compiled, plain, tensors_of, transformed, zeros
+from tapegrad.func.calls import Call, Programmed, compiled, offering, plain, tensors_of, transformed, zeros
 from tapegrad.func.signatures import Function, Hessian
 from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
@@ -186,7 +186,8 @@ def _matrix(
     progress: bool,
     how: Callable[[Call, bool, _Chunks], Tree],
 ) -> Function:
-    return transformed(what, f, argnums, how, has_aux, _Chunks(what, chunk_size, progress))
+    out = transformed(what, f, argnums, how, has_aux, _Chunks(what, chunk_size, progress))
+    return offering(out, f.by(argnums), "jacobian") if isinstance(f, Programmed) and not has_aux else out
 
 
 # ---------------------------------------------------------------- by rows

@@ -293,7 +293,7 @@ def trace(
 ) -> Tensor:
     """Sum of a diagonal."""
     found, _ = _diagonal(a, offset, axis1, axis2)
-    return sum_(found, None if found._v.ndim == 1 else -1, dtype)
+    return sum_(found, None if ndim_of(found) == 1 else -1, dtype)
 
 
 @moves(np.diag, when=lambda v, *k: v.ndim == 1)

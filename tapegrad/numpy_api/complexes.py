@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, like_of, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
@@ -16,7 +16,7 @@ from tapegrad.ops import REGISTRY
 
 def is_complex(x: Operand) -> bool:
     """Whether an argument is complex."""
-    return bool(np.result_type(value_of(x)).kind == "c")
+    return bool(np.result_type(like_of(x)).kind == "c")
 
 
 @implements(np.real)

@@ -41,9 +41,10 @@ INTEGER = np.dtype(np.int64)
 def getitem(x: Any, index: Any) -> Any:
     """Elements of a Tensor, by any index NumPy knows."""
     if expected and id(x) in expected:
-        found = expected[id(x)].part(x, index)
-        if found is not None:
-            return found
+        for known in (index, plain_index(index)):
+            found = expected[id(x)].part(x, known)
+            if found is not None:
+                return found
     value = x._v
     if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
         attrs = {"index": index.copy()}
@@ -116,7 +117,7 @@ def _reversed(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
 @implements(np.flip)
 def flip(m: Tensor, axis: Axis = None) -> Tensor:
     """Elements in reverse order along axes."""
-    return m[_reversed(m._v.ndim, axes_of(m, axis, "flip"))]
+    return m[_reversed(ndim_of(m), axes_of(m, axis, "flip"))]
 
 
 @implements(np.where)

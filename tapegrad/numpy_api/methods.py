@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import DType, Handle, NotGiven, Operand, Out, TensorOrArray, ndim_of
+from tapegrad.core.base import DType, Handle, NotGiven, Operand, Out, TensorOrArray, like_of, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.indices import plain_index
@@ -154,8 +154,9 @@ class ArrayMethods(Handle):
     def astype(self: T, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True,
                copy: bool = True) -> T:  # fmt: skip
         """Another dtype; a copy also where it has that dtype."""
-        if not np.can_cast(self._v.dtype, dtype, casting):  # type: ignore[arg-type]
-            raise TypeError(f"astype: dtype {self._v.dtype} to {np.dtype(dtype)} not with {casting=}")
+        mine = like_of(self).dtype
+        if not np.can_cast(mine, dtype, casting):  # type: ignore[arg-type]
+            raise TypeError(f"astype: dtype {mine} to {np.dtype(dtype)} not with {casting=}")
         return _call(np.astype, self, dtype, copy=copy)
 
     def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
@@ -94,7 +94,7 @@ def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: boo
     several largest or smallest elements.
     """
     x = tensor_of(x)
-    if value_of(x).dtype.kind in "iub":
+    if like_of(x).dtype.kind in "iub":
         x = astype(x, np.dtype(float))
     ndim, keepdims = ndim_of(x), bool(keepdims)
     if axis is None:

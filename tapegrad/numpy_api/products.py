@@ -17,6 +17,7 @@ from tapegrad.core.base import (
     Out,
     TensorOrArray,
     is_tensor,
+    like_of,
     ndim_of,
     needs_derivative,
     shape_of,
@@ -117,7 +118,7 @@ def outer(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     if out is not None:
         return into(np.outer, out, a, b)
     a, b = tensor_of(a), tensor_of(b)
-    return laid(a, (np.size(value_of(a)), 1)) * laid(b, (np.size(value_of(b)),))
+    return laid(a, (np.size(like_of(a)), 1)) * laid(b, (np.size(like_of(b)),))
 
 
 @implements(np.linalg.solve)
@@ -214,7 +215,7 @@ def _product(arrays: list[TensorOrArray], inputs: list[str], output: str) -> Any
         or len({*one}) < len(one) or len({*two}) < len(two)  # diagonals
         or len(over) + len(output) < len({*one, *two})  # sums of one operand
         or any(shapes[0][one.index(c)] != shapes[1][two.index(c)] for c in (*over, *along))
-        or any(value_of(x).dtype.char not in "fdFD" for x in arrays)
+        or any(like_of(x).dtype.char not in "fdFD" for x in arrays)
     ):  # fmt: skip
         return None
     summed, stacked = ([[s.index(c) for c in labels] for s in inputs] for labels in (over, along))

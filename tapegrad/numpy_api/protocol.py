@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_tensor
+from tapegrad.core.base import Operand, is_tensor, like_of
 from tapegrad.core.callers import asking, way_out
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.errors import UnsupportedOpError
@@ -145,5 +145,5 @@ for _f in (np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj):  # which
     PLAIN.add(_f)
 FUNCTIONS[np.shape] = lambda a: a.shape
 FUNCTIONS[np.ndim] = lambda a: a.ndim
-FUNCTIONS[np.size] = lambda a, axis=None: np.size(a._v, axis)
+FUNCTIONS[np.size] = lambda a, axis=None: np.size(like_of(a), axis)
 PLAIN.update((np.shape, np.ndim, np.size, np.fix, np.linalg.matrix_rank, *FLAT))

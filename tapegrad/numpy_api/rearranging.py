@@ -77,7 +77,7 @@ def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., boo
             try:
                 other = any(map(_other, args)) or any(map(_other, kwargs.values()))
                 if not other and (when is None or when(*args, **kwargs)):
-                    attrs = places_of(function, args[0]._v.shape, *args[1:], **kwargs)
+                    attrs = places_of(function, shape_of(args[0]), *args[1:], **kwargs)
             except Exception:  # NumPy refuses it, or an argument has no hash
                 attrs = None
         return otherwise(*args, **kwargs) if attrs is None else apply(REARRANGE, (args[0],), attrs)

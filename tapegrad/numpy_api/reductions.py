@@ -177,7 +177,7 @@ def logsumexp(x: Operand, axis: Axis = None, keepdims: bool = False) -> Tensor:
     tensor(1000.6931)
     """
     x = tensor_of(x)
-    kind = (like_of(x) if isinstance(x, Handle) else x).dtype.kind
+    kind = like_of(x).dtype.kind
     if kind == "c":
         raise DTypeError("logsumexp of complex numbers has several values; take np.log of np.sum of np.exp")
     if kind != "f":
@@ -210,7 +210,7 @@ def _spread(
     keepdims = keepdims is not np._NoValue and bool(keepdims)
     count = math.prod([shape[d] for d in axes])
     plain_mean = where is np._NoValue and mean is np._NoValue and dtype is None
-    if plain_mean and value_of(x).dtype.kind == "f" and count > ddof:
+    if plain_mean and like_of(x).dtype.kind == "f" and count > ddof:
         deviation = x - over(MEAN, x, axes, True)
         total = over(SUM, deviation * deviation, axes, keepdims)
         return total / total.dtype.type(count - ddof)

@@ -56,10 +56,10 @@ def reshape(
     if order != "C":
         if order not in ("F", "A"):
             raise ValueError(f"reshape: order is 'C', 'F' or 'A', found {reprlib.repr(order)}")
-        if order == "F" or np.isfortran(value_of(x)):
-            wanted = _reshaped(value_of(x), shape if shape is not None else newshape)
+        if order == "F" or np.isfortran(like_of(x)):
+            wanted = _reshaped(like_of(x), shape if shape is not None else newshape)
             return transpose(reshape(transpose(x), wanted[::-1]))
-    value = value_of(x)
+    value = like_of(x)
     wanted = _reshaped(value, shape if shape is not None else newshape)
     if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
         raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray, extra, value_of
+from tapegrad.core.base import TensorOrArray, extra, like_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import axis_of, implements, plain
 
@@ -35,7 +35,7 @@ def array_split(
 
 def _part(x: TensorOrArray, index: Any) -> TensorOrArray:
     out = x[index]
-    if isinstance(value_of(out), np.ndarray):
+    if isinstance(like_of(out), np.ndarray):
         extra(out).several = True
     return out
 

@@ -15,6 +15,7 @@ from tapegrad.core.base import (
     Out,
     TensorOrArray,
     is_tensor,
+    like_of,
     ndim_of,
     requires_grad,
     shape_of,
@@ -53,11 +54,11 @@ def average(
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     if weights is None:
         mean = np.mean(a, axis=axis, keepdims=keep)
-        total = np.asarray(np.size(value_of(a)) / max(np.size(value_of(mean)), 1), mean.dtype)
+        total = np.asarray(np.size(like_of(a)) / max(np.size(like_of(mean)), 1), mean.dtype)
     else:
         weights = _weights_of(a, tensor_of(weights), axis)
-        dtype = np.result_type(value_of(a), value_of(weights))
-        dtype = np.result_type(dtype, "f8") if value_of(a).dtype.kind in "iub" else dtype
+        dtype = np.result_type(like_of(a), like_of(weights))
+        dtype = np.result_type(dtype, "f8") if like_of(a).dtype.kind in "iub" else dtype
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
         if np.any(value_of(total) == 0):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")

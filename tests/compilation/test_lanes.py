@@ -40,13 +40,18 @@ OF_VECTORS = {
     "stacked": lambda x: np.sum(np.stack([x, x * x], 1) @ C[:2]),
     "maximum": lambda x: np.sum(np.maximum(x, 0.1) + np.minimum(x, C[:3])),
     "logsumexp": lambda x: tg.logsumexp(x) + np.log(np.sum(np.exp(x))),
+    "a vector times products": lambda x: (C[1:] @ x) * np.prod(x) + np.sum(np.cumprod(x)),
+    "taken": lambda x: np.sum(x[[0, 2, 2, 1]] * C) + np.sum(x[np.array([1, 1])]),
+    "running sums": lambda x: np.sum(np.cumsum(x) * x),
+    "rolled": lambda x: np.sum(np.roll(x, 1) * x),
+    "iterated": lambda x: sum(v * v for v in x) * len(x),
     "one number": lambda x: np.sum(x) * 2.0,
 }  # fmt: skip
 OF_MATRICES = {
     "rows": lambda x: np.sum(np.sum(x * x, axis=1) * np.mean(x, axis=-1)) + np.sum(np.max(x, axis=0)),
     "kept axes": lambda x: np.sum(x / np.sum(np.exp(x), axis=0, keepdims=True)),
     "transposed": lambda x: np.sum(x.T * A) + np.sum(np.transpose(x) @ x),
-    "reshaped": lambda x: np.sum(np.reshape(x, (2, 6))[1]),
+    "reshaped": lambda x: np.sum(np.reshape(x, (2, 6))[1] * np.ravel(x)[:6]),
     "matrix and vector": lambda x: np.sum(np.tanh(x @ C)) + np.sum(C[:3] @ x),
     "matrices": lambda x: np.sum(np.sin(A @ x)) + np.sum((x @ A) ** 2),
     "by its own rows": lambda x: np.sum(x @ x[0]) + np.sum(x[:, 0] @ x),
@@ -114,6 +119,38 @@ def test_results_that_are_arrays():
         found = tg.func.vmap(compiled)(x)
     assert np.allclose(found, np.sin(x @ A.T), rtol=1e-12, atol=1e-14)
     assert skipped(compiled) > 190
+
+
+@pytest.mark.parametrize("transform", [tg.func.jacrev, tg.func.jacfwd, tg.func.jacobian])
+@pytest.mark.parametrize("n", [1, FEWEST, LANES + 3])
+def test_jacobians(transform, n):
+    """Each row is a lane; results without axes, and of two, too."""
+    for f in (
+        lambda x: np.tanh(A @ x) * x[1],
+        lambda x: np.sin(x) * 2.0,
+        lambda x: np.sum(x * x),
+        lambda x: np.reshape(x, (3, 1)) * x,
+        lambda x: x[1:2] * 3.0,
+    ):
+        compiled, x = compiled_of(f), random.normal(size=(n, 3))
+        for _ in range(8 if n < FEWEST else 2):
+            found = tg.func.vmap(transform(compiled))(x)
+        wanted = tg.func.vmap(transform(f))(x[-5:])
+        assert found.shape == (n, *wanted.shape[1:])
+        assert np.allclose(found[-5:], wanted, rtol=1e-12, atol=1e-13)
+        assert skipped(compiled) >= n
+
+
+def test_jacobians_by_several_arguments():
+    compiled, x = compiled_of(lambda c, p: (A[:2] @ c["a"]) * p + c["a"][0]), random.normal(size=(50, 3))
+    p = random.normal(size=(50, 2))
+    mapped = tg.func.vmap(tg.func.jacrev(compiled, (0, 1)), ({"a": 0}, 0))
+    for _ in range(2):
+        by_c, by_p = mapped({"a": x}, p)
+    wanted = tg.func.vmap(tg.func.jacrev(compiled.plain, (0, 1)), ({"a": 0}, 0))({"a": x}, p)
+    assert np.allclose(by_c["a"], wanted[0]["a"])
+    assert np.allclose(by_p, wanted[1])
+    assert skipped(compiled.by((0, 1))) > 40
 
 
 def test_several_arguments_and_axes():
@@ -210,19 +247,22 @@ def test_errors_of_numbers_are_told_by_the_instance():
         assert np.all(np.delete(found, 17) == 0.0)
 
 
-@pytest.mark.parametrize("what", ["a value", "a derivative", "one that is nan"])
+@pytest.mark.parametrize("what", ["a value", "a derivative", "one that is nan", "a Jacobian"])
 def test_other_results_are_noticed(monkeypatch, what):
     """The first and the last instance are computed alone too, when a program is first used."""
     block = lanes.Lanes.block
 
     def wrong(self, leaves, pull, told):
-        found = block(self, leaves, pull, told)
+        found = [x.copy() for x in block(self, leaves, pull, told)]
         found[0 if what == "a value" else -1][-1] += np.nan if what == "one that is nan" else 1e-3
         return found
 
     monkeypatch.setattr(lanes.Lanes, "block", wrong)
     compiled, x = compiled_of(lambda x: np.sum(x * x)), random.normal(size=(40, 3))
     for _ in range(3):
+        if what == "a Jacobian":
+            assert np.allclose(tg.func.vmap(tg.func.jacrev(compiled))(x), 2.0 * x)
+            continue
         value, gradient = tg.func.vmap(compiled.value_and_grad)(x)
         assert np.allclose(value, np.sum(x * x, 1))
         assert np.allclose(gradient, 2.0 * x)
@@ -235,7 +275,7 @@ def test_blocks_of_large_instances_have_few_lanes(monkeypatch):
     for _ in range(2):
         assert np.allclose(tg.func.vmap(compiled)(x), np.sum(np.sin(x) * x, 1), rtol=1e-12)
     (replay,) = (kind.replay for kind in compiled._kinds.values())
-    assert list(replay._lanes[1]) == [FEWEST]
+    assert list(replay._lanes[1]) == [(FEWEST, False)]
 
 
 def test_from_several_threads():

@@ -583,6 +583,19 @@ def test_calls_between_that_bring_other_numbers():
     assert np.allclose(compiled.hvp(X, X), tg.func.hvp(of_globals)(X, X))
 
 
+def test_python_runs_after_other_programs_were_made():
+    """They may have buffers in common with this one."""
+    compiled = taken(of_globals)
+    (kind,) = compiled._kinds.values()
+    kind.learning._do(lambda: None)
+    count = skipped(compiled)
+    assert agrees(compiled, X)
+    assert skipped(compiled) == count
+    for _ in range(3):
+        assert agrees(compiled, X)
+    assert skipped(compiled) > count
+
+
 def test_functions_of_scipy_and_of_tapegrad():
     taken(lambda x: np.sum(special.expit(x)) + tg.logsumexp(x))
 
