@@ -79,7 +79,7 @@ D-7 | assigning `.grad` | TypeError for what is no Tensor, RuntimeError for anot
     Tensor itself
 D-8 | `.grad` of a result | None with a UserWarning
 D-9 | `retain_grad` | nothing on a leaf, RuntimeError on a constant; adds out of place; that of a value
-    written later
+    written later; `backward` alone adds to it | the same; `grad` adds to it, too
 D-10 | broadcast operands | gradients are summed back
 D-11 | complex numbers | the gradient is dL/dx + i dL/dy; a real leaf has a real one
 D-12 | a backward that returns None | adds nothing; `.grad` stays None; `grad` raises RuntimeError

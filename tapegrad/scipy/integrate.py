@@ -18,7 +18,6 @@ import scipy.integrate as _scipy
 from scipy import LowLevelCallable
 from scipy.special import roots_legendre
 
-from tapegrad.autograd.forward_ad import unpack_dual
 from tapegrad.autograd.steps import leave_tape, sources_of
 from tapegrad.autograd.sweeps import run
 from tapegrad.core.base import (
@@ -463,7 +462,8 @@ def _with_slopes(f: Callable[[float], TensorOrArray], xs: Sequence[float]) -> di
     ys: Any = np.stack([np.reshape(tensor_of(f(x)), ()) for x in xs])
     found: dict[Hashable, np.ndarray] = {None: np.asarray(value_of(ys), float).reshape(n, 1)}
     if has_tangent(ys):
-        found["tangent"] = np.asarray(value_of(unpack_dual(ys).tangent), float).reshape(n, 1)
+        for k, part in enumerate(ys._at.parts[1:]):  # a tangent, lanes of it, or a series
+            found["tangent", k] = np.asarray(value_of(part), float).reshape(-1, n).T
     elif is_tensor(ys) and requires_grad(ys):
         keys = [key for key, _, _ in sources_of([ys], begin, [])]
         swept = run([(ys, np.eye(n))], keys, False, False, False, None, None, n, begin)

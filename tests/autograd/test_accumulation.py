@@ -323,6 +323,16 @@ def test_D9_accumulates_out_of_place():
     assert x.grad.tolist() == [12.0, 12.0]
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_D9_grad_adds_to_no_grad(create_graph):
+    x = leaf()
+    y = x * 2.0
+    y.retain_grad()
+    for inputs in (x, [x, y]):
+        tg.grad((y * y).sum(), inputs, retain_graph=True, create_graph=create_graph)
+        assert y.grad is None and x.grad is None
+
+
 def test_D9_along_a_chain_and_twice():
     x = leaf(1.0)
     chain = [x]

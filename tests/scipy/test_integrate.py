@@ -225,3 +225,17 @@ def test_others_of_integrate():
     with pytest.raises(UnsupportedOpError, match="odeint"):
         ts.integrate.odeint(lambda y, t: -y, leaf([1.0]), [0.0, 1.0])
     assert ts.integrate.newton_cotes(2)[0].tolist() == scipy.integrate.newton_cotes(2)[0].tolist()
+
+
+def test_quad_with_several_tangents_and_with_series():
+    """Nodes are placed for all columns of a Jacobian, and for all coefficients."""
+
+    def f(p):
+        return ts.integrate.quad(lambda t, a, b: b * np.exp(-a * t), 0.0, 1.0, args=(p[0], p[1]))[0]
+
+    p, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
+    np.testing.assert_allclose(tg.func.jacfwd(f)(p), tg.func.grad(f)(p), rtol=1e-12)
+    second = tg.func.hessian(f)(p)
+    np.testing.assert_allclose(tg.func.jacfwd(tg.func.jacfwd(f))(p), second, rtol=1e-12)
+    series = tg.func.taylor(f, 2)(p, v)
+    np.testing.assert_allclose(series, [f(p), tg.func.grad(f)(p) @ v, v @ second @ v / 2], rtol=1e-12)

@@ -284,6 +284,22 @@ def test_second_derivatives_of_inverses():
                 np.testing.assert_allclose(g.item(), (at(1e-5) - at(-1e-5)) / 2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["invgauss", "skewnorm"])
+def test_tangents_of_inverses_are_linear_also_at_zero(name):
+    """Of a tangent of zeros there is a derivative; where all are zeros the tangent is."""
+    ppf = getattr(ts.stats, name).ppf
+    q, shape, ones = np.array([0.3, 0.55]), 1.5, np.ones(2)
+
+    def along(dq, dshape):
+        return np.sum(tg.func.jvp(ppf, (0, 1))(q, shape, (dq, dshape))[1])
+
+    by_q, by_shape = along(ones, 0.0), along(0.0 * ones, 1.0)
+    assert along(0.0 * ones, 0.0) == 0
+    for other in (0.0, 1.0):
+        np.testing.assert_allclose(tg.func.grad(lambda v, d=other: along(v * ones, d))(0.0), by_q)
+        np.testing.assert_allclose(tg.func.grad(lambda v, d=other: along(d * ones, v))(0.0), by_shape)
+
+
 # ---------------------------------------------------------------- ends, support, parameters
 
 ENDS = [

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, needs_derivative, value_of
 from tapegrad.func import custom_jvp, jvp
 
 LOG_2, LOG_PI, ROOT_2 = np.log(2.0), np.log(np.pi), np.sqrt(2.0)
@@ -113,6 +113,11 @@ class Powers(Formulas):
         return np.where(end, found, inner)
 
 
+def _counts(tangent: Operand) -> bool:
+    """Whether a tangent is more than zeros that stay zeros."""
+    return needs_derivative(tangent) or bool(np.any(value_of(tangent)))
+
+
 def inverted(formulas: Any, inverse: Any, upper: bool = False) -> Any:
     """SciPy's inverse of a distribution function, or of its complement, with the derivative that this has.
 
@@ -132,10 +137,10 @@ def inverted(formulas: Any, inverse: Any, upper: bool = False) -> Any:
         def tail(*shapes: TensorOrArray) -> TensorOrArray:
             return np.where(low, formulas.logcdf(x, *shapes), formulas.logsf(x, *shapes))
 
-        found: Any = 0.0
-        if np.any(value_of(dq)):
+        found: Any = np.zeros_like(value_of(out))
+        if _counts(dq):
             found = sign * dq * np.where(end, np.inf, np.exp(-formulas.logpdf(x, *shapes)))
-        if any(np.any(value_of(d)) for d in moved):
+        if any(map(_counts, moved)):
             log, by_shapes = jvp(tail, tuple(range(len(shapes))))(*shapes, tuple(moved))
             ratio = np.where(low, -1.0, 1.0) * np.exp(log - formulas.logpdf(x, *shapes))
             found = found + np.where(end, 0.0, ratio * by_shapes)
