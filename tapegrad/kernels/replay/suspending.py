@@ -405,7 +405,7 @@ def go_on_compiled(state: int, tape: int, k: int, ct: int) -> int:
         watch = call(g.dict_get, obj(tape).hooks, slot)
     drop_position(slot, 0)
     flags = u8(s.flags)
-    if watch == 0 or flags[k] & FOREIGN or i64(s.descriptors)[k] == -1:
+    if watch == 0 or flags[k] & (RULE | FOREIGN) != RULE or i64(s.descriptors)[k] == -1:
         return 0
     if has_items(watch, g.post_text) or (flags[k] & SINK and has_items(watch, g.pre_text)):
         return 0
