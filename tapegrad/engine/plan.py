@@ -49,12 +49,13 @@ class Job(Claim):
     record, and what else the row refers to. `seeds` are the cotangents of roots: arrays or, when recording,
     Tensors. `sinks` are records wanted, `reached` those of them that a root depends on.
     `destinations` are the gradients that begin here, by record; `ripe` are the watches to be called, see
-    `Leaves.of`; `spent` tells that what was read has been released.
+    `Leaves.of`, `hooked` are records with hooks whose rules are compiled; `spent` tells that what was read
+    has been released.
     """
 
     __slots__ = (
-        "columns", "cotangents", "destinations", "reached", "ripe", "row", "seeds", "sinks", "spent", "tape",
-        "words",
+        "columns", "cotangents", "destinations", "hooked", "reached", "ripe", "row", "seeds", "sinks",
+        "spent", "tape", "words",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,7 @@ class Job(Claim):
         self.reached: list[int] = []
         self.destinations: dict[int, Array] = {}
         self.ripe: dict[int, list[Any]] = {}
+        self.hooked: set[int] = set()
         self.spent = False
 
     def key(self, k: Record) -> Key:

@@ -138,9 +138,11 @@ class Sweep(Plan):
     def _flag_rules(self, job: Job) -> None:
         """Say which rules of a tape are Python's."""
         tape, flags = job.tape, job.flags
-        for k in (*tape.hooks, *tape.packed, *job.ripe):
-            if 0 <= k < job.columns.n and flags[k] & BOTH == BOTH:
+        for k in (*tape.packed, *job.ripe, *tape.hooks):
+            if 0 <= k < job.columns.n and flags[k] & BOTH == BOTH and not flags[k] & layout.RULE:
                 flags[k] |= layout.RULE
+                if k in tape.hooks and k not in tape.packed and k not in job.ripe:
+                    job.hooked.add(k)
 
     def _stops(self, job: Job) -> int:
         """Where Python has a turn at a tape, beside its rules."""
@@ -185,14 +187,17 @@ class Sweep(Plan):
         """Do what compiled code cannot at a record."""
         if job.columns.opcode(k) == LINK:
             return self._hand_over(job, k)
-        job.flags[k] |= layout.RULE
         hooked = len(job.tape.hooks)
-        self._by_rule(job, k)
-        self.state.view[layout.FINISH] = 1
+        if not (k in job.hooked and self._by_hooks(job, k)):
+            job.flags[k] |= layout.RULE
+            self._by_rule(job, k)
+            self.state.view[layout.FINISH] = 1
         for watch in job.ripe.pop(k, ()):
             self._call(watch)
         if len(job.tape.hooks) != hooked:  # attached to this tape, on which the sweep goes on
+            flags = job.flags[k]  # of the record whose hooks have run
             self._flag_rules(job)
+            job.flags[k] = flags
         self.state.view[layout.STOP_EACH] = 1  # it may have attached something to records of older tapes
 
     def _call(self, watch: Any) -> None:
@@ -246,6 +251,25 @@ class Sweep(Plan):
             self.held.append(total)
             cotangents[j] = abi.address(total)
             flags[j] |= layout.FOREIGN
+
+    def _by_hooks(self, job: Job, k: Record) -> bool:
+        """Run a record's hooks, and let its compiled rule run next; False, with nothing done, if it cannot.
+
+        As compiled `suspending.go_on_compiled`; nor can it where what it gives is inspected.
+        """
+        tape, flags = job.tape, job.flags
+        watch, reached = tape.hooks.get(k), k in job.destinations
+        if watch is None or watch.post or (reached and watch.pre) or self.inspect is not None:
+            return False
+        if flags[k] & (layout.ACTIVE | layout.FOREIGN) != layout.ACTIVE or self.state.descriptors[k] == -1:
+            return False
+        shape, dtype = job.columns.shape(k), abi.DTYPES[job.columns.code(k)]
+        ct = watch.entering(watch.before(at_address(job.cotangents[k], shape, dtype)))
+        place = at_address(job.cotangents[k], shape, dtype)
+        place.flags.writeable = True
+        place[...] = ct
+        flags[k] &= ~layout.RULE & 0xFF
+        return True
 
     def _by_rule(self, job: Job, k: Record) -> None:
         """Run a record's rule in Python, on arrays."""

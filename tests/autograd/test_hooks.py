@@ -1,6 +1,7 @@
 """Hooks of Tensors, nodes and leaves, and when they are called: cases F-1 to F-10."""
 
 import gc
+import itertools
 import sys
 import threading
 import weakref
@@ -838,3 +839,43 @@ def test_each_thread_calls_the_hooks_of_its_own_sweeps():
     for t in threads:
         t.join()
     assert not wrong
+
+
+# ---------------------------------------------------------------- hooks where rules are compiled
+
+RULES = {
+    "elementwise": lambda x: np.exp(x), "two operands": lambda x: x * np.sin(x), "part": lambda x: x[1:],
+    "sum": lambda x: np.sum(x, axis=0), "product": lambda x: x @ x, "reshape": lambda x: np.reshape(x, -1),
+    "rule in Python": lambda x: np.linalg.cholesky(x @ np.conj(x).T + 10 * np.eye(3, dtype=x.dtype)),
+    "number": lambda x: np.sum(x) * np.sum(x),
+}  # fmt: skip
+TWICE = {
+    "tensor": lambda y: y.register_hook(lambda g: g * 2),
+    "pre": lambda y: y.grad_fn.register_prehook(lambda gs: (gs[0] * 2,)),
+    "post": lambda y: y.grad_fn.register_hook(lambda gs, _: tuple(g if g is None else g * 2 for g in gs)),
+    "looks": lambda y: y.register_hook(lambda g: None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "hook", "dtype"),
+    thinned(itertools.product(RULES, TWICE, "fdFD"), lambda rule, hook, dtype: dtype == "d"),
+)
+def test_a_hook_s_cotangent_goes_through_the_rule(rule, hook, dtype):
+    """As one twice as large, or the same, to the bit; also where the result's gradient is wanted."""
+    x = tg.tensor(np.arange(1.0, 10.0).reshape(3, 3).astype(dtype) / 10, requires_grad=True)
+    factor = 1 if hook == "looks" else 2
+
+    def found(hooked, wanted):
+        y = RULES[rule](x * 1.0)
+        scale = 1.0 if hooked else factor
+        if hooked:
+            TWICE[hook](y)
+        return [g.numpy() for g in tg.grad(y * 3.0, [x, y][:wanted], np.full(y.shape, scale, dtype))]
+
+    for _ in range(2):  # then all is compiled
+        alone, both, plain = found(True, 1), found(True, 2), found(False, 1)
+    np.testing.assert_array_equal(alone[0], plain[0])
+    np.testing.assert_array_equal(both[0], plain[0])
+    seen = 6.0 if hook == "tensor" else 3.0
+    np.testing.assert_array_equal(both[1], np.full(both[1].shape, seen, dtype))

@@ -584,6 +584,39 @@ def test_a_tape_sealed_by_a_handler_as_its_sweep_begins(monkeypatch):
     assert sealed
 
 
+def entered(function):
+    """The names of Python's functions that a call enters."""
+    names = []
+    sys.setprofile(lambda frame, event, _: event == "call" and names.append(frame.f_code.co_name))
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return set(names)
+
+
+def test_hooks_leave_rules_to_compiled_code():
+    x, twice = leaf(np.linspace(0.1, 1.0, 5)), {
+        "tensor": lambda y: y.register_hook(lambda g: g * 2),
+        "pre": lambda y: y.grad_fn.register_prehook(lambda gs: (gs[0] * 2,)),
+        "post": lambda y: y.grad_fn.register_hook(lambda gs, _: (gs[0] * 2,)),
+    }  # fmt: skip
+
+    def sweep(attach):
+        y = np.exp(x * 1.0)
+        attach(y)
+        np.sum(y * 2.0).backward()
+
+    for attach in twice.values():
+        sweep(attach)
+    for hook, attach in twice.items():
+        assert ("vjp" in entered(lambda attach=attach: sweep(attach))) is (hook == "post")
+    x.grad = None
+    x.register_hook(lambda g: g * 2)
+    assert "_add_found" not in entered(lambda: sweep(lambda y: None))
+    np.testing.assert_array_equal(x.grad.numpy(), 4 * np.exp(x.detach().numpy()))
+
+
 def test_threads_that_differentiate_one_result():
     x = leaf(np.linspace(0.1, 1, 50))
     wanted = np.cos(x.detach().numpy()) * 2

@@ -21,7 +21,14 @@ from tapegrad.kernels.replay.operands import (
     same_words,
     size_of,
 )
-from tapegrad.kernels.replay.suspending import is_left, mark_spent, plan_whole, suspended, watched_leaves
+from tapegrad.kernels.replay.suspending import (
+    has_items,
+    is_left,
+    mark_spent,
+    plan_whole,
+    suspended,
+    watched_leaves,
+)
 from tapegrad.kernels.replay.sweep import run_open
 
 
@@ -248,6 +255,16 @@ def has_hooks(x: int) -> int:
     if obj(at).type != g.cell_type:
         return 0
     return obj(at).cell_hooks != g.none_at_all
+
+
+def is_waited_for(x: int) -> int:
+    """Whether hooks of a leaf's node are to be called as its ``.grad`` is there, or before."""
+    if has_hooks(x) == 0:
+        return 0
+    g, hooks = i64(shared()), obj(obj(x).at).cell_hooks
+    if has_items(hooks, g.pre_text) or has_items(hooks, g.post_text):
+        return 1
+    return has_items(hooks, g.accumulated_text)
 
 
 def knows_any(tape: int, cells: int) -> int:
@@ -613,7 +630,7 @@ def deposit_grads(held: int, n: int, found: int) -> int:
     alone, out = obj(g.turns).size == 0, g.true
     for q in range(n):
         if alone:
-            alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all) * (has_hooks(h[q]) == 0)
+            alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all) * (is_waited_for(h[q]) == 0)
         if alone:  # hooks and rules may have ended that
             alone = has(obj(h[q]).extra, g.requires_grad_text, g.true)
     if alone:

@@ -212,8 +212,9 @@ API = (
     MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
-) = range(234)  # fmt: skip
-SHARED_WORDS = 235
+    PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT,
+) = range(237)  # fmt: skip
+SHARED_WORDS = 238
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected

@@ -10,7 +10,15 @@ from tapegrad.kernels.replay.loops import checksum
 from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, has, size_of
 from tapegrad.kernels.replay.reading import following, operands
 from tapegrad.kernels.replay.records import count_of
-from tapegrad.kernels.replay.sweep import place_columns, plan_read, read_log, run, spend, start_open
+from tapegrad.kernels.replay.sweep import (
+    place_columns,
+    plan_read,
+    read_log,
+    run,
+    spend,
+    start_open,
+    way_of,
+)
 
 
 def plan_whole(state: int, tape: int, log: int) -> int:
@@ -324,17 +332,18 @@ def put_gradient(state: int, k: int, found: int) -> int:
 
 def run_interrupted(state: int, tape: int, log: int) -> int:
     """As `run`, with what Python does in between; RAISED with an error set."""
-    g, s, status = i64(shared()), i64(state), run_freely(state)
-    hooks = obj(tape).hooks
+    g, s, status, hooks = i64(shared()), i64(state), run_freely(state), obj(tape).hooks
     while status == PYTHON or status == PAUSED:
         failed, known = 0, obj(hooks).size
         if status == PAUSED:
             failed = call(g.check_signals) & 0xFFFFFFFF
         else:
             failed = run_rule(state, tape, log) == 0
-            s.finish = 1
         if obj(hooks).size != known:
+            flags = u8(s.flags)[s.position]
             mark_hooked(state, hooks)
+            if status == PYTHON:
+                u8(s.flags)[s.position] = flags  # its hooks have run
         if failed:
             return RAISED
         status = run_freely(state)
@@ -353,14 +362,20 @@ def run_freely(state: int) -> int:
 
 
 def run_rule(state: int, tape: int, log: int) -> int:
-    """Run the hooks and the rule in Python that a sweep has come to; 0 with an error set."""
+    """Run the hooks and the rule in Python that a sweep has come to; 0 with an error set.
+
+    A rule that is compiled is left to the sweep, which goes on with it.
+    """
     g, s, out = i64(shared()), i64(state), 1
-    k, n = s.position, 0
+    k, n, s.finish = s.position, 0, 1
     ct = cotangent_of(state, k, kept_value(state, log, k))
     if obj(obj(tape).hooks).size != 0 and ct != 0:
         ct = through_hooks(state, tape, k, ct)
         if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:
             return drop_position(ct, 1)  # it was for the hooks alone
+        if ct != 0:
+            if go_on_compiled(state, tape, k, ct):
+                return drop_position(ct, 1)
     found = parts_by_rule(state, tape, log, k, ct, 0, g.apply_rule)
     if obj(obj(tape).hooks).size != 0 and found != 0:
         found = through_post_hooks(state, tape, k, ct, found)
@@ -382,6 +397,42 @@ def run_rule(state: int, tape: int, log: int) -> int:
         at = following(s.word, at, form)
     drop_position(ct, 0)
     return drop_position(found, out * (found != 0))
+
+
+def go_on_compiled(state: int, tape: int, k: int, ct: int) -> int:
+    """Let record k's cotangent be what hooks have left, and its compiled rule run next, if that can be.
+
+    Not if the memory is somebody else's, if it has a gradient that pre-hooks have left as it was, if hooks
+    are to see what the rule gives, or if that is Python's.
+    """
+    g, s, slot = i64(shared()), i64(state), call(i64(shared()).long_from, k)
+    watch = 0
+    if slot != 0:
+        watch = call(g.dict_get, obj(tape).hooks, slot)
+    drop_position(slot, 0)
+    flags = u8(s.flags)
+    if watch == 0 or flags[k] & (RULE | FOREIGN) != RULE or i64(s.descriptors)[k] == -1:
+        return 0
+    if has_items(watch, g.post_text) or (flags[k] & SINK and has_items(watch, g.pre_text)):
+        return 0
+    work = s.work
+    way = way_of(state, k)
+    s.work = work
+    if way != DONE:
+        return 0
+    put_gradient(state, k, ct)
+    flags[k], s.finish = flags[k] - RULE, 0
+    return 1
+
+
+def has_items(x: int, name: int) -> int:
+    """Whether there is anything in the dict that an attribute is."""
+    g = i64(shared())
+    found = call(g.get_attribute, x, name)
+    if found == 0:
+        invoke(g.error_clear)
+        return 1
+    return drop_position(found, 1 * (obj(found).size != 0))
 
 
 def through_hooks(state: int, tape: int, k: int, ct: int) -> int:
