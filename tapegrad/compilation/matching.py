@@ -29,7 +29,15 @@ from tapegrad.compilation.events import (
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import Releases
 from tapegrad.compilation.planning import WARM, Planning
-from tapegrad.compilation.program import Program, alike, are_real_numbers, forward_of, is_same, number_of
+from tapegrad.compilation.program import (
+    TAKE,
+    Program,
+    alike,
+    are_real_numbers,
+    forward_of,
+    is_same,
+    number_of,
+)
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents, is_as_before
@@ -621,12 +629,12 @@ class Matcher:
         return True
 
     def part(self, x: Handle, index: Any) -> Tensor | None:
-        """Return the Tensor of a part, if it is what comes next."""
+        """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
         k = self.position
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        taken = event.op is TAKE and self.program.exact[k]
+        taken = event.op is TAKE and self.program.exact[k] and error_mode.get() is self._handling
         if "index" not in event.attrs or not (taken or self.program.views[k]):
             return None
         if not alike(event.attrs["index"], index):

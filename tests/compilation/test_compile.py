@@ -431,6 +431,36 @@ def test_arrays_in_calls_are_those_of_the_call():
     assert follows(compiled)
 
 
+INDICES = [
+    np.array([0, 2, 2]), np.array([2, 0, 2]), np.array([0, 2, -2]), np.array([0, 2, 2], "i4"),
+    np.array([0, 2]), np.array([[0, 2, 2]]), [0, 2, 2], np.array([True, False, True, True]),
+    np.array([True, True, False, True]),
+    (slice(None), np.array([0, 1, 1])), (slice(None), np.array([[0, 1], [1, 1]])), (np.array([0, 1]), 1),
+    (slice(1, 3), np.array([0, 1, 1])), (np.array([0, 3]), np.array([1, 0])), (..., np.array([1, 0])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("first", range(len(INDICES)))
+def test_parts_by_arrays(first, kind):
+    def f(x, index):
+        y = np.exp(x)
+        part = y[index]
+        return np.sum(part * part) + np.sum(np.take(y, [1, 1, 3], axis=0)) + np.sum(y[np.array([3, 0])])
+
+    compiled, recorded = tg.compile(f), tg.func.value_and_grad(f)
+    x = np.linspace(-1.0, 1.0, 8).reshape(4, 2).astype(kind)
+    for index in [INDICES[first]] * 5 + [index for index in INDICES for _ in range(2)] + [INDICES[first]] * 2:
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, index), recorded(x, index)
+        assert value == wanted and gradient.dtype == kind
+        np.testing.assert_allclose(gradient, expected, rtol=8 * np.finfo(kind).eps)
+        x = x * kind(1.01)
+    for call in (compiled.value_and_grad, recorded):
+        with pytest.raises(IndexError):
+            call(x, np.array([0, 4]))
+    assert follows(compiled)
+
+
 def test_where_a_norm_has_its_kink_the_product_is_recorded():
     f = lambda x: np.linalg.norm(x) ** 2 + np.sum(x)
     x, v = np.array([0.3, 0.7]), np.array([1.0, 2.0])
