@@ -30,6 +30,8 @@ class Learning:
         What is to be done; where no call waits for it, by the thread of `background`.
     attempts
         How many calls were learned from.
+    known
+        How many, of the latest, went a way that is known, as they had left it for another reason.
     reason
         Why the latest of them has given no path.
     gone
@@ -43,6 +45,7 @@ class Learning:
         self.at_once = wait or compiling_setting() != "background"
         self.tasks: deque[Callable[[], None]] = deque()
         self.attempts, self.reason, self.gone = 0, "", False
+        self.known = 0
         self.lock = threading.Lock()
 
     def is_free(self) -> bool:
@@ -62,7 +65,7 @@ class Learning:
     @property
     def learns(self) -> bool:
         """Whether a call that follows no path is learned from."""
-        return self.attempts < MOST_PATHS and not self.tasks
+        return max(self.attempts, self.known) < MOST_PATHS and not self.tasks
 
     # ------------------------------------------------------------ what a call asks for that has the lock
 
@@ -153,9 +156,9 @@ class Learning:
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):
-            self.attempts -= 1
+            self.attempts, self.known = self.attempts - 1, self.known + 1
             return
-        self.reason = ""
+        self.reason, self.known = "", 0
         large = not all(event.known for event in events)
         if large:
             pool.give_back()  # what recorded calls have left

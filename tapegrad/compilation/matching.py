@@ -41,7 +41,7 @@ from tapegrad.compilation.program import (
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents, is_as_before
-from tapegrad.core import base, compiled_methods
+from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
@@ -851,9 +851,27 @@ class Matcher:
                 value.flags.writeable = False
         elif type(value) is np.ndarray and id(value) not in self._lent:
             value = value.copy(order="K")
-        out = record(event.op, value, operands, event.attrs)
+        out = self._record_natively(event, value, operands)
+        if out is None:
+            out = record(event.op, value, operands, event.attrs)
         if seen:
             base.join(operands[0], out)
+
+    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Tensor | None:
+        """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
+        before, x = _enabled.get(), self._pending
+        try:
+            _enabled.set(True)
+            out = dispatch.record_natively(event.op, value, operands, event.attrs)
+        finally:
+            _enabled.set(before)
+        if out is None or x is None:
+            return None
+        self._pending = None
+        x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
+        expected.pop(id(x), None)
+        self.note(event.op, operands, event.attrs, x)
+        return x
 
     def _real(self, j: int, q: int, source: Source) -> Any:
         if source.kind == ARGUMENT:

@@ -82,7 +82,11 @@ def perceptron(m, a, b, c):
 
 def given(m, array):
     """An array of the namespace's."""
-    return array if m is not TORCH else array_of_torch(array)
+    return CONVERT(array)
+
+
+def plain_array(array):
+    return array
 
 
 def array_of_torch(array):
@@ -90,7 +94,7 @@ def array_of_torch(array):
 
 
 TORCH_ARRAYS = {}
-TORCH = None
+TORCH, CONVERT = None, plain_array  # the latter is what `replay` sees, where TORCH is no module to it
 CASES = {
     "15 operations, a number": (chain, [0.5]),
     "15 operations, 10": (chain_of_arrays, [np.linspace(0.1, 1, 10)]),
@@ -134,8 +138,11 @@ def ways(f, start):
 
 def by_torch(f):
     def call(*args):
+        global CONVERT
         leaves = [TORCH.tensor(x, requires_grad=True) for x in args]
+        CONVERT = array_of_torch
         y = f(TORCH, *leaves)
+        CONVERT = plain_array
         return y.item(), [g.numpy() for g in TORCH.autograd.grad(y, leaves)]
 
     return call

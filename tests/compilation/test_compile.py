@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.compilation import events
+from tapegrad.compilation.learning import MOST_PATHS
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.reverse import FEW
 from tapegrad.compilation.rows import BUFFERED
@@ -1132,3 +1133,60 @@ def test_errors_of_numbers_before_a_comparison_are_told():
         with np.errstate(all="ignore"):
             assert compiled(0.0) == np.inf
         assert compiled.grad(2.0) == -0.25
+
+
+@pytest.mark.parametrize("n", [1, 4, 600, 3000, 20_000])
+def test_calls_that_leave_at_the_end(n):
+    """All that was expected is recorded then: small and large values, views, what is kept and what dies."""
+    kept, x = [], np.linspace(0.1, 1.0, n)
+
+    def f(x, leaves):
+        y = np.sin(x) * x
+        z = np.exp(y)[::-1] * 0.5 + y
+        w = np.reshape(z * z, (1, -1)) / (z + 1.0)
+        if leaves:
+            kept[:] = [z, w[0], w.grad_fn]
+        return np.sum(w * w) + np.max(z)
+
+    compiled, of_f = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(12):
+        found, wanted = compiled.value_and_grad(x, k % 3 == 2), of_f(x, False)
+        assert found[0] == wanted[0]
+        assert np.allclose(found[1], wanted[1], rtol=1e-13, atol=1e-13)
+        assert np.allclose(compiled.hvp(x, k % 3 == 2, x), tg.func.hvp(f)(x, False, x), rtol=1e-10)
+    t = tg.tensor(x, requires_grad=True)
+    for k in range(6):
+        y = compiled(t, k % 2 == 1)
+        if k % 2 == 1:
+            (g,) = tg.grad(np.sum(kept[0] * kept[1]), t, retain_graph=True)
+            assert np.allclose(g.numpy(), tg.grad(kept_sum(t), t)[0].numpy())
+        (g,) = tg.grad(y, t, create_graph=True)
+        (h,) = tg.grad(np.sum(g * g), t)
+        (expected,) = tg.grad(f(t, False), t, create_graph=True)
+        assert np.allclose(g.detach().numpy(), expected.detach().numpy(), rtol=1e-13)
+        (wanted,) = tg.grad(np.sum(expected * expected), t)
+        assert np.allclose(h.numpy(), wanted.numpy(), rtol=1e-11)
+
+
+def kept_sum(x):
+    """The sum of products of what `test_calls_that_leave_at_the_end` keeps."""
+    y = np.sin(x) * x
+    z = np.exp(y)[::-1] * 0.5 + y
+    return np.sum(z * z * z / (z + 1.0))
+
+
+def test_what_is_known_is_learned_a_few_times_only():
+    """A call that leaves its way at the end is compared with what is known; not for ever."""
+    kept = []
+
+    def f(x, leaves):
+        y = np.sin(x) * x
+        kept[:] = [y.grad_fn] if leaves else []
+        return np.sum(y)
+
+    compiled = tg.compile(f, wait=True)
+    for k in range(6 * MOST_PATHS):
+        compiled.grad(np.ones(3), k % 2 == 1)
+    (kind,) = compiled._kinds.values()
+    assert not kind.learning.learns
+    assert len(kind.matcher.paths) == 1

@@ -9,6 +9,7 @@ from tapegrad.errors import GraphFreedError
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.tape import tape as tapes
+from tapegrad.tape.tape import LARGE
 
 AT = np.linspace(0.1, 1.0, 5)
 
@@ -183,6 +184,29 @@ def test_a_hook_attached_on_the_way_to_an_older_record_is_called(cuts, create_gr
 
     for late, early in zip(gradients(False), gradients(True), strict=True):
         np.testing.assert_allclose(late, early, rtol=1e-12)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("cuts", [True, False])
+@pytest.mark.parametrize("post", [True, False])
+@pytest.mark.parametrize("n", [5, LARGE // 8 + 1])
+def test_each_hook_runs_once_where_one_attaches_others(n, post, cuts, create_graph):
+    """Also that of the record at which it is done, whose compiled rule runs next."""
+    x, seen, calls = leaf(np.linspace(0.1, 1.0, n)), [], []
+    loss = chain(x, 4, cuts, seen)
+
+    def attach(g):
+        calls.append("first")
+        for k in (1, 3):
+            seen[k].register_hook(lambda g, k=k: calls.append(k))
+        return g * 2.0
+
+    seen[3].register_hook(attach)
+    if post:
+        seen[3].grad_fn.register_hook(lambda gi, go: calls.append("post"))
+    (g,) = tg.grad(loss, x, create_graph=create_graph)
+    assert calls == ["first", *["post"] * post, 1]
+    np.testing.assert_allclose(g.detach().numpy(), 2.0 * slope(4, np.linspace(0.1, 1.0, n)), rtol=1e-12)
 
 
 def test_a_leaf_s_hook_sees_the_whole_gradient():
