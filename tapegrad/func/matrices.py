@@ -171,10 +171,11 @@ def jacobian(
     array([[4., 0.],
            [3., 2.]])
     """
+    derivative = _matrix("jacobian", f, argnums, has_aux, chunk_size, progress, _by_shape)
     if compiled(f, "jacobian") and argnums == 0 and not has_aux:
-        found = load("jacobian").Jacobian(load("derivative").compiled_function(f, "jacobian"))
-        return found
-    return _matrix("jacobian", f, argnums, has_aux, chunk_size, progress, _by_shape)
+        of = load("derivative").compiled_function(f, "jacobian")
+        return load("jacobian").Jacobian(of, derivative)
+    return derivative
 
 
 def _matrix(

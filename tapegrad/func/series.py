@@ -17,6 +17,7 @@ from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.series import Expansion, Series
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func import recorded_series
+from tapegrad.func.calls import on_tensors
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.native import load
@@ -74,7 +75,8 @@ def taylor(f: Function, order: int, argnums: int | Sequence[int] = 0) -> Functio
     """
     if is_compiled(f):
         found = load("derivative").taylor(f, order, argnums)
-        return found
+        of_tensors = taylor(functools.partial(on_tensors(f, "taylor")), order, argnums)
+        return found.beside(of_tensors)
     highest = _whole(order, "taylor: order", 1)
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if not places or any(not isinstance(k, int) or k < 0 for k in places) or len({*places}) != len(places):
@@ -133,10 +135,10 @@ def derivative(f: Function, n: int = 1) -> Function:
     if is_compiled(f):
         if not order:
             return f
-        series = load("derivative").taylor(f, order, 0)
+        series = taylor(f, order)
 
-        def of_compiled(*args: Any) -> float:
-            return float(series(*args, 1.0)[order]) * math.factorial(order)
+        def of_compiled(*args: Any) -> Any:
+            return _plain(series(*args, 1.0)[order], math.factorial(order))
 
         _orders[of_compiled] = order
         return functools.wraps(f)(of_compiled)

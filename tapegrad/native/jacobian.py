@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,17 @@ SEEDS = 4  # results that one sweep goes back from
 
 
 class Jacobian:
-    """A function of the derivatives of all results by the first argument."""
+    """A function of the derivatives of all results by the first argument.
 
-    def __init__(self, of: CompiledFunction) -> None:
-        self.__wrapped__ = of
+    Parameters
+    ----------
+    of : CompiledFunction
+    of_tensors : callable, optional
+        What Tensors go to.
+    """
+
+    def __init__(self, of: CompiledFunction, of_tensors: Callable[..., Any] | None = None) -> None:
+        self.__wrapped__, self._of_tensors = of, of_tensors
         self.__name__ = self.__qualname__ = f"jacobian({of.__name__})"
 
     def __repr__(self) -> str:
@@ -28,6 +36,8 @@ class Jacobian:
 
     def __call__(self, x: Operand, *args: Any) -> Any:
         """Return an array of the result's shape followed by the argument's; of a tuple one for each part."""
+        if self._of_tensors is not None and any(isinstance(arg, Handle) for arg in (x, *args)):
+            return self._of_tensors(x, *args)
         recording, result = self._recorded(x, args)
         found: list[np.ndarray] = []
         outputs_of(result, (), found)
