@@ -58,7 +58,6 @@ from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
-TAKE = REGISTRY["take"]
 QUICK = 4  # operands of an op that is compared before it is computed
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
