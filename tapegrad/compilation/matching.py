@@ -230,7 +230,8 @@ class Path(Computation):
         rows.serve(layout.RUN_ALL, rows.at, n, n)
         if state[layout.HELD]:
             return super().compute(0, pull, told)
-        pool.trim()  # of what the calls before have left
+        if self.served <= self.warm:
+            pool.trim()  # of what recorded calls, and those before a plan is made, have left
         self._releases.run(rows)
         raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
         if raised & told:

@@ -165,17 +165,15 @@ class Program:
         exact: list[bool] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
-        self.arguments: list[np.ndarray] = [] if before is None else before.arguments
-        self.copies: Copies = Copies() if before is None else before.copies
         if before is None:
-            self.arguments += map(np.array, arguments)
+            self.arguments: list[np.ndarray] = list(map(np.array, arguments))
+            self.places: list[Any] = [x if x.ndim or x.dtype.char != "d" else x.data for x in self.arguments]
+            self.copies = Copies()
         else:
+            self.arguments, self.places, self.copies = before.arguments, before.places, before.copies
             for buffer, x in zip(self.arguments, arguments, strict=True):
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
-        self.places: list[Any] = [
-            x.data if x.ndim == 0 and x.dtype.char == "d" else x for x in self.arguments
-        ]
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
         self.views: list[bool] = []
