@@ -342,6 +342,23 @@ def global_written(x):
 moving_number = 0.0
 
 
+log, total = [], []
+push = log.append
+
+
+def written_by_a_method(x):
+    push(1)
+    return np.sum(x)
+
+
+class WithCallable:
+    __neg__ = functools.partial(total.append, 1)
+
+
+def special_callable(x):
+    return np.sum(x) * len([-WithCallable()])
+
+
 def imports(x):
     import math
 
@@ -379,6 +396,8 @@ REFUSED = {
     "output": (lambda x: (print(end=""), np.sum(x))[1], "print"),
     "counter": (counted, "counts.*has an effect"),
     "list": (kept, "seen.*has an effect"),
+    "list by its method": (written_by_a_method, "push.*has an effect"),
+    "list by a special method": (special_callable, "WithCallable|has an effect|__neg__"),
     "global": (global_written, "moving_number.*has an effect"),
     "names made at run time": (lambda x: np.sum(x) * getattr(model, "scale"), "getattr"),
     "dict of an object": (lambda x: np.sum(x) * model.__dict__["scale"], "__dict__"),
