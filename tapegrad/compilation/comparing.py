@@ -56,14 +56,9 @@ def is_same_list(x: list[Any], items: tuple[Any, ...], _: Any) -> bool:
     return len(x) == len(items) and all(map(operator.is_, x, items))
 
 
-def is_same_dict(x: dict[Any, Any], known: dict[Any, Any], _: Any) -> bool:
-    """Whether a dict has the same keys in the same order, and holds the same objects."""
+def is_same_dict(x: Mapping[Any, Any], known: dict[Any, Any], _: Any) -> bool:
+    """Whether a dict or a class has the same keys in the same order, and holds the same objects."""
     return tuple(x) == tuple(known) and all(map(operator.is_, x.values(), known.values()))
-
-
-def is_same_names(x: Mapping[str, Any], names: tuple[str, ...], _: Any) -> bool:
-    """Whether a class has members of the same names."""
-    return tuple(x) == names
 
 
 def is_same_kind(x: Any, kind: type, _: Any) -> bool:

@@ -25,6 +25,7 @@ REFUSED = {
     "BUILD_SET": "makes a set, whose order may be another one at each call: use a list or a dict",
     "MATCH_CLASS": "matches a class, which reads attributes by the pattern: use isinstance",
 }
+KNOWN = 1 << 10  # functions whose code is remembered
 SPECIAL = {
     "__init__",
     "__call__",
@@ -62,7 +63,7 @@ class Reads(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-@functools.cache
+@functools.lru_cache(KNOWN)
 def reads_of(code: CodeType) -> Reads:
     """Return what a code object can read by names."""
     names: list[tuple[str, tuple[str, ...], str]] = []
@@ -97,7 +98,8 @@ def reads_of(code: CodeType) -> Reads:
 
 
 def _line(step: dis.Instruction) -> int | None:
-    return None if step.positions is None else step.positions.lineno
+    positions = getattr(step, "positions", None)  # which Python 3.10 has not
+    return step.starts_line if positions is None else positions.lineno
 
 
 def place(code: CodeType, line: int | None) -> str:
@@ -148,9 +150,9 @@ class Observer:
         if not self.was_alone:
             return run(handles)
         collecting = gc.isenabled()
-        gc.disable()  # as finalizers of other objects are none of the function's code
-        sys.setprofile(self._see)
         try:
+            gc.disable()  # as finalizers of other objects are none of the function's code
+            sys.setprofile(self._see)
             return run(handles)
         finally:
             sys.setprofile(None)

@@ -30,7 +30,6 @@ from tapegrad.compilation.comparing import (
     is_same_dict,
     is_same_kind,
     is_same_list,
-    is_same_names,
 )
 from tapegrad.compilation.observing import Observer, Violation, is_library, place, reads_of
 from tapegrad.core.base import Handle
@@ -42,6 +41,12 @@ NEVER_CHANGE = (
 )  # fmt: skip
 FUNCTIONS = (BuiltinFunctionType, MethodDescriptorType, np.ufunc, type(np.sum), TUPLE_FIELD)
 OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
+NOT_CALLED = {  # members of a class that nothing calls, nor reads without their names
+    "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__",
+    "__dataclass_fields__", "__dataclass_params__", "__dict__", "__doc__", "__firstlineno__", "__hash__",
+    "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
+    "__static_attributes__", "__weakref__",
+}  # fmt: skip
 MOST_ENTRIES = 1 << 14  # that are compared
 GET_OF_CLASS: Any = MappingProxyType.get
 
@@ -154,6 +159,8 @@ class State:
         elif kind in (property, staticmethod, classmethod):
             self._walk_all(_functions_in(x), where)
         elif kind is FunctionType or kind in FUNCTIONS or kind is type:
+            if kind is BuiltinFunctionType and type(x.__self__) is not ModuleType:
+                self._walk(x.__self__, f"{x.__name__} of {where}")  # as of a method of a list
             if not is_known_function(x):
                 self._walk_class(x, where) if _is_plain(x) else self._refuse_object(x, where)
         elif _is_plain(kind) and not isinstance(x, Handle):
@@ -202,14 +209,13 @@ class State:
             if cls is not x and id(cls) in self._walked:
                 continue
             self._walked[id(cls)], members = cls, vars(cls)
-            self._add(is_same_names, members, tuple(members), True, ATTRIBUTES, where)
-            self._walk_names(GET_OF_CLASS, members, where)
+            self._add(is_same_dict, members, dict(members), True, ATTRIBUTES, where)
             for name, value in members.items():
-                functions = _functions_in(value)
-                for function in functions:
+                for function in _functions_in(value):
                     self._know(function)
-                if any(function.__code__ in self._codes for function in functions):
-                    self._add(GET_OF_CLASS, members, name, value, ATTRIBUTES, f".{name} of {where}")
+                special = name.startswith("__") and name not in NOT_CALLED and not _functions_in(value)
+                if special or name in self._names:
+                    self._walk(value, f".{name} of {where}")
 
     def _walk_instance(self, x: Any, where: str) -> None:
         kind = type(x)

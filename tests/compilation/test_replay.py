@@ -342,6 +342,23 @@ def global_written(x):
 moving_number = 0.0
 
 
+log, total = [], []
+push = log.append
+
+
+def written_by_a_method(x):
+    push(1)
+    return np.sum(x)
+
+
+class WithCallable:
+    __neg__ = functools.partial(total.append, 1)
+
+
+def special_callable(x):
+    return np.sum(x) * len([-WithCallable()])
+
+
 def imports(x):
     import math
 
@@ -379,6 +396,8 @@ REFUSED = {
     "output": (lambda x: (print(end=""), np.sum(x))[1], "print"),
     "counter": (counted, "counts.*has an effect"),
     "list": (kept, "seen.*has an effect"),
+    "list by its method": (written_by_a_method, "push.*has an effect"),
+    "list by a special method": (special_callable, "WithCallable|has an effect|__neg__"),
     "global": (global_written, "moving_number.*has an effect"),
     "names made at run time": (lambda x: np.sum(x) * getattr(model, "scale"), "getattr"),
     "dict of an object": (lambda x: np.sum(x) * model.__dict__["scale"], "__dict__"),
@@ -639,3 +658,108 @@ def test_it_is_pickled_with_what_it_was_asked():
     compiled = tg.compile(of_globals, replay=True, assume=["arrays"], wait=True)
     made = compiled.__reduce__()
     assert made[1][2:] == (True, True, frozenset({"arrays"}))
+
+
+# ------------------------------------------------------------ random functions of a world that others change
+
+LINES = [
+    "y = np.sin(y) * 1.1", "y = y * x - 0.2", "y = np.exp(-y * y)", "y = np.maximum(y, 0.1 * x)",
+    "y = np.tanh(y + x)", "y = np.abs(y) + 0.1", "s = np.sum(y) * 0.3", "s = s * 0.5 + y[1]",
+    "s = np.max(y) - np.mean(x)", "y = np.cumsum(y) * 0.5", "y = y / (1.0 + s * s)", "y = y[::-1]",
+    "y = y[[0, 1, 2, 3]]", "y = np.roll(y, 1)", "y = np.concatenate([y[2:], y[:2]])",
+    "y = y * c", "y = y + g", "y = y * world.scale", "y = y * world.a", "y = y + world.table['b'][1]",
+    "y = y * world.table.get('c', 1.5)",
+    "y = world.step(y)", "y = y[world.order]", "y = np.take(y, world.items)", "y = world.method(y, s)",
+    "y = y * sum(world.numbers)", "y = y + helper(y) * len(world.numbers)", "y = y * kept.a[k]",
+    "y = y if world.scale < 1.5 else y * 2.0", "s = s * world.pair.b",
+]  # fmt: skip
+
+
+class World:
+    order, factor = np.array([2, 0, 3, 1]), 0.5
+
+    def __init__(self):
+        self.scale, self.a, self.step = 1.0, np.array([1.0, -0.5, 2.0, 0.3]), np.sin
+        self.table, self.items, self.numbers = {"b": [0.1, 0.2]}, [3, 1, 0, 0], [0.5, 0.25]
+        self.pair = Pair(1.0, 2.0)
+
+    def method(self, y, s=0.0):
+        return y * self.factor + s * 0.1
+
+
+def of_a_world(rng, world):
+    """A function of a world, its globals, and what changes the variable of an outer function."""
+    body = "\n".join(f"        {line}" for line in rng.choices(LINES, k=rng.randint(3, 9)))
+    text = f"""
+def make(world, kept=None):
+    c = 0.9
+    kept = world
+    def program(x, k):
+        y, s = x * 0.7, x[0] * 1.0
+{body}
+        return np.sum(y * y) + s * 0.1
+    def change(value):
+        nonlocal c
+        c = value
+    return program, change
+"""
+    space = {"np": np, "g": 0.1, "helper": helper}
+    exec(text, space)
+    return *space["make"](world), space
+
+
+def changed_somewhere(rng, world, space, change, number):
+    """Change something that such a function may read."""
+    what = rng.randrange(14)
+    if what == 0:
+        change(number)
+    elif what == 1:
+        space["g"] = number
+    elif what == 2:
+        space["helper"] = rng.choice([np.cos, np.sin, helper])
+    elif what == 3:
+        world.scale = rng.choice([1.0, 2.0, number])
+    elif what == 4:
+        world.a[rng.randrange(4)] = number
+    elif what == 5:
+        world.a = world.a * rng.choice([1.0, number])
+    elif what == 6:
+        world.step = rng.choice([np.sin, np.cos, np.tanh])
+    elif what == 7:
+        world.table["b"][1] = number
+    elif what == 8:
+        world.table.pop("c", None) if rng.random() < 0.5 else world.table.update(c=number)
+    elif what == 9:
+        world.order = rng.choice([World.order, np.array([0, 0, 1, 3])])
+    elif what == 10:
+        world.items[rng.randrange(4)] = rng.randrange(4)
+    elif what == 11:
+        world.numbers.append(number) if len(world.numbers) < 4 else world.numbers.clear()
+    elif what == 12:
+        World.factor = number
+    else:
+        world.pair = Pair(1.0, number)
+
+
+def check_world(seed):
+    rng, world = random.Random(seed), World()
+    program, change, space = of_a_world(rng, world)
+    compiled = tg.compile(program, wait=True, replay=True)
+    for k in range(40):
+        if rng.random() < 0.25:
+            changed_somewhere(rng, world, space, change, rng.uniform(0.5, 1.5))
+        x, turn = X * (1.0 + 0.1 * k), k // 20
+        found, wanted = compiled.value_and_grad(x, turn), tg.func.value_and_grad(program)(x, turn)
+        assert found[0] == wanted[0] or np.isnan(wanted[0]), f"call {k}"
+        assert np.allclose(found[1], wanted[1], rtol=1e-12, atol=1e-12, equal_nan=True), f"call {k}"
+    return skipped(compiled)
+
+
+def test_random_functions_of_a_world():
+    counts = [check_world(seed) for seed in range(25)]
+    assert sum(count > 0 for count in counts) > 15, counts
+
+
+@pytest.mark.full
+def test_more_random_functions_of_a_world():
+    assert sum(map(check_world, range(100, 300))) > 500
