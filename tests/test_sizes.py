@@ -1034,6 +1034,26 @@ def product_with_vector(a, b):
     return (a @ b)[0] + (b @ a.T)[0]
 
 
+def square_products_with_vector(a, b):
+    """Of arguments, of what is computed, of a matrix that is none of the arguments by which it is."""
+    c = a[:, ::-1] * b
+    return np.sum(a @ b * (b @ a)) + np.sum((c @ (a @ b)) * (b @ c.T))
+
+
+@crosses("native.linear", "FEW", full=True)
+def square_products_in_compiled_code(n):
+    a, b = np.random.default_rng(n).normal(size=(n, n)), np.linspace(0.5, 1.5, n)
+    for by in (0, 1, (0, 1)):
+        found = tg.func.grad(tg.njit(square_products_with_vector), by)(a, b)
+        expected = tg.func.grad(square_products_with_vector, by)(a, b)
+        for one, other in zip(*(x if type(x) is tuple else (x,) for x in (found, expected)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+    product = tg.func.hvp(tg.njit(square_products_with_vector), 1)(a, b, b[::-1].copy())
+    np.testing.assert_allclose(
+        product, tg.func.hvp(square_products_with_vector, 1)(a, b, b[::-1].copy()), rtol=1e-11, atol=1e-12
+    )
+
+
 @crosses("native.products", "BY_LOOPS", full=True)
 def products_with_vectors_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))

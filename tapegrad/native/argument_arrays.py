@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir as llvm
-from numba.core import ir, types
+from numba.core import cgutils, ir, types
 from numba.core.compiler import run_frontend
 from numba.core.errors import NumbaError
-from numba.core.imputils import impl_ret_borrowed
+from numba.core.imputils import impl_ret_borrowed, lower_builtin
 from numba.core.ir_utils import get_definition, guard
 from numba.extending import intrinsic, models, register_model
+from numba.np import arrayobj
 
-from tapegrad.native.algebra import OPS
+from tapegrad.native.algebra import I64, OPS, Emitter
 from tapegrad.native.annotations import (
     Builder,
     Code,
@@ -35,7 +36,7 @@ from tapegrad.native.annotations import (
     Variable,
 )
 from tapegrad.native.arrays import is_elementwise
-from tapegrad.native.scalar import Active
+from tapegrad.native.scalar import Active, struct
 
 ATTRIBUTES = ("ndim", "shape", "size")
 COUNTS = {
@@ -102,6 +103,27 @@ def floats_of(typingctx: TypingContext, x: Type) -> Emission:
         return impl_ret_borrowed(context, builder, sig.return_type, floats)
 
     return x.floats(x), code
+
+
+@lower_builtin(operator.getitem, ArgumentArray, types.BaseTuple)
+@lower_builtin(operator.getitem, ArgumentArray, types.Integer)
+def _element(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> llvm.Value:
+    """One number, as small products read them."""
+    kind, index = sig.args
+    if not isinstance(sig.return_type, Active):
+        raise NotImplementedError("tapegrad: elements alone are read of arguments that stay as they are")
+    floats, first, tape = parts_of(context, builder, kind, args[0])
+    array = arrayobj.make_array(kind.floats)(context, builder, floats)
+    kinds, parts = (
+        (list(index), cgutils.unpack_tuple(builder, args[1])) if kind.ndim > 1 else ([index], [args[1]])
+    )
+    kinds, parts = arrayobj.normalize_indices(context, builder, kinds, parts)
+    shape, at = cgutils.unpack_tuple(builder, array.shape), llvm.Constant(I64, 0)
+    for one, part, extent in zip(kinds, parts, shape, strict=True):
+        place = arrayobj.fix_integer_index(context, builder, one, part, extent)
+        at = builder.add(builder.mul(at, extent), place)
+    value = builder.load(builder.gep(array.data, [at]))
+    return struct(Emitter(context, builder), sig.return_type, [value, builder.add(first, at), tape])
 
 
 def read_by_expressions(function: Code) -> frozenset[int]:

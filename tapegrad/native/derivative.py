@@ -205,9 +205,8 @@ def attempt(twin: Compiled, moving: tuple[int, ...], spec: Spec, any_shape: bool
     return run
 
 
-def _releasing(sweep: Compiled) -> Intrinsic:
-    """Return ``sweep(tape)``, which returns the tape where a block's function raises."""
-    release = runtime.tapes().release
+def sweeping(sweep: Compiled, give_up: Callable[[Context, Builder, Value], Any]) -> Intrinsic:
+    """Return ``sweep(tape)``; where a block's function raises, `give_up` emits what is done with the tape."""
 
     @intrinsic
     def swept(typingctx: TypingContext, tape: Type) -> Emission:
@@ -218,13 +217,18 @@ def _releasing(sweep: Compiled) -> Intrinsic:
                 builder, overload.fndesc, overload.signature, values
             )
             with cgutils.if_unlikely(builder, status.is_error):
-                _emit_call(context, builder, release, values)
+                give_up(context, builder, values[0])
                 context.call_conv.return_status_propagate(builder, status)
             return context.get_dummy_value()
 
         return types.void(types.int64), code
 
     return swept
+
+
+def _release(context: Context, builder: Builder, tape: Value) -> Value:
+    """Emit the return of a tape."""
+    return _emit_call(context, builder, runtime.tapes().release, [tape])
 
 
 def _emit_call(context: Context, builder: Builder, function: Compiled, args: list[Value]) -> Value:
@@ -241,7 +245,7 @@ def recorded(
     module, sweep, size = runtime.tapes(), runtime.sweeps(spec).sweep, sizing(moving, flat)
     acquire, reset, release, prepare = module.acquire, module.reset, module.release, module.prepare
     count, take = components(spec), taking(spec)
-    leave, swept = leaving(moving, spec, lanes), _releasing(sweep)
+    leave, swept = leaving(moving, spec, lanes), sweeping(sweep, _release)
     enter = entering(moving, spec, lambda: read_by_expressions(twin.py_func))
     attempted = attempt(twin, moving, spec)
 

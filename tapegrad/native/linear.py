@@ -6,10 +6,11 @@ import operator
 
 import numpy as np
 
-from tapegrad.native.annotations import Code, Type
+from tapegrad.native.annotations import Code, Compiled, Type
 from tapegrad.native.argument_arrays import ArgumentArray, floats_of
 from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.compiler import twin_of
 from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
 from tapegrad.native.matrices import block_of
@@ -68,6 +69,36 @@ def _of_matrices(a, b):
     return out
 
 
+@inner_njit
+def _few_to_vector(a, b):
+    """The product of a vector and a matrix of two or three rows and as many columns."""
+    out = np.empty(a.size)
+    if a.size == 2:
+        out[0] = a[0] * b[0, 0] + a[1] * b[1, 0]
+        out[1] = a[0] * b[0, 1] + a[1] * b[1, 1]
+    else:
+        out[0] = a[0] * b[0, 0] + a[1] * b[1, 0] + a[2] * b[2, 0]
+        out[1] = a[0] * b[0, 1] + a[1] * b[1, 1] + a[2] * b[2, 1]
+        out[2] = a[0] * b[0, 2] + a[1] * b[1, 2] + a[2] * b[2, 2]
+    return out
+
+
+@inner_njit
+def _few_of_vector(a, b):
+    """The product of a matrix of two or three rows and as many columns and a vector."""
+    out = np.empty(b.size)
+    if b.size == 2:
+        out[0] = a[0, 0] * b[0] + a[0, 1] * b[1]
+        out[1] = a[1, 0] * b[0] + a[1, 1] * b[1]
+    else:
+        out[0] = a[0, 0] * b[0] + a[0, 1] * b[1] + a[0, 2] * b[2]
+        out[1] = a[1, 0] * b[0] + a[1, 1] * b[1] + a[1, 2] * b[2]
+        out[2] = a[2, 0] * b[0] + a[2, 1] * b[1] + a[2, 2] * b[2]
+    return out
+
+
+FEW = 3  # rows and columns of the largest matrix whose product with a vector is straight code
+STRAIGHT = {(2, 1): _few_of_vector, (1, 2): _few_to_vector}
 ELIMINATED = 10  # rows of the largest matrix whose elimination is recorded statement by statement
 FACTORED = 5  # of the largest whose inverse is, or whose QR factors are, which have more statements
 LOOPED = 90  # products of numbers in a product of matrices that is recorded statement by statement
@@ -87,17 +118,30 @@ def _product(a: Type, b: Type) -> Code | None:
     if block is None:
         return PRODUCTS.get(axes)
     first, second = _copying(a), _copying(b)
-    # a record of a small product with a vector reads arguments where they lie
-    loops = None if _is_argument(a, b) and record is not None else inner_njit(PRODUCTS[axes])
+    if record is not None:
+        return _product_with_vector(twin_of(STRAIGHT[axes], ()), record, block)
+    loops = inner_njit(PRODUCTS[axes])
 
     def impl(a, b):
         x, y = floats_of(a), floats_of(b)
-        fits, size = x.shape[-1] == y.shape[0], x.size * y.size
-        if loops is not None and (not fits or size <= LOOPED * y.shape[0]):
+        if x.shape[-1] != y.shape[0] or x.size * y.size <= LOOPED * y.shape[0]:
             return loops(first(a), second(b))
-        if not fits:
+        return block(x.shape[:-1] + y.shape[1:], a, b)
+
+    return impl
+
+
+def _product_with_vector(straight: Compiled, record: Compiled, block: Compiled) -> Code:
+    """Code for a product of a matrix and a vector: statements of straight code, a record or a block."""
+
+    def impl(a, b):
+        x, y = floats_of(a), floats_of(b)
+        n, size = y.shape[0], x.size * y.size
+        if x.shape[-1] != n:
             raise ValueError("product of arrays whose sizes do not fit")
-        if record is not None and size <= BY_LOOPS * y.shape[0]:
+        if 2 <= n <= FEW and size == n * n * n:
+            return straight(a, b)
+        if size <= BY_LOOPS * n:
             return record(a, b)
         return block(x.shape[:-1] + y.shape[1:], a, b)
 

@@ -46,6 +46,7 @@ from tapegrad.native.derivative import (
     moving_of,
     recorded,
     releasing,
+    sweeping,
 )
 from tapegrad.native.function import CompiledFunction
 from tapegrad.native.memory import claim, disclaim, get, read, taking, write
@@ -251,7 +252,7 @@ class Recorder:
 """
         space = {
             "claim": claim, "disclaim": disclaim, "get": get, "prepare": module.prepare, "seeded": seeded,
-            "sweep": _sweeping(runtime.sweeps(self.spec).sweep), "take": taking(self.spec),
+            "sweep": sweeping(runtime.sweeps(self.spec).sweep, _disclaim), "take": taking(self.spec),
             "leave": leaving(self.by, self.spec, tuple(range(size))), "count": sizing(self.by),
             "none": ((),) * len(self.by), "tape_at": tape_at, "out_of": out_of, "args_of": args_of,
             "COTANGENTS": COTANGENTS, "SWEPT": SWEPT, "BUSY": BUSY,
@@ -260,25 +261,9 @@ class Recorder:
         return piece(space["impl"])
 
 
-def _sweeping(sweep: Compiled) -> Intrinsic:
-    """Return ``sweep(tape)``, after which, where it raises, others may sweep the tape."""
-
-    @intrinsic
-    def swept(typingctx: TypingContext, tape: Type) -> Emission:
-        def code(context: Context, builder: Builder, sig: Signature, values: Sequence[Value]) -> Value:
-            overload = next(iter(sweep.overloads.values()))
-            context.add_linking_libs([overload.library])
-            status, _ = context.call_internal_no_propagate(
-                builder, overload.fndesc, overload.signature, values
-            )
-            with cgutils.if_unlikely(builder, status.is_error):
-                builder.store_atomic(ir.Constant(I64, 0), word(builder, values[0], SWEPT), "release", 8)
-                context.call_conv.return_status_propagate(builder, status)
-            return context.get_dummy_value()
-
-        return types.void(types.int64), code
-
-    return swept
+def _disclaim(context: Context, builder: Builder, tape: Value) -> None:
+    """Emit what lets others sweep a tape."""
+    builder.store_atomic(ir.Constant(I64, 0), word(builder, tape, SWEPT), "release", 8)
 
 
 def seeded(cotangents, out, ct, q, size):
