@@ -185,16 +185,15 @@ def put_gradient(state: int, k: int, found: int) -> int:
 def run_interrupted(state: int, tape: int, log: int) -> int:
     """As `run`, with what Python does in between; RAISED with an error set."""
     g, s, status = i64(shared()), i64(state), run_freely(state)
-    hooks = obj(tape).hooks
     while status == PYTHON or status == PAUSED:
-        failed, known = 0, obj(hooks).size
+        failed, known = 0, obj(obj(tape).hooks).size
         if status == PAUSED:
             failed = call(g.check_signals) & 0xFFFFFFFF
         else:
             failed = run_rule(state, tape, log) == 0
             s.finish = 1
-        if obj(hooks).size != known:
-            mark_hooked(state, hooks)
+        if obj(obj(tape).hooks).size != known:
+            mark_hooked(state, obj(tape).hooks)
         if failed:
             return RAISED
         status = run_freely(state)
