@@ -184,9 +184,12 @@ def open_levels() -> list[Level]:
 @contextmanager
 def reopened(levels: Sequence[Level]) -> Iterator[None]:
     """Let Tensors carry tangents of levels that were closed meanwhile, as when code ran that is run again."""
-    with _reopening:
-        mine = [level for level in levels if level.reopen()]
+    mine: list[Level] = []
     try:
+        with _reopening:
+            for level in levels:
+                if level.reopen():
+                    mine.append(level)
         yield
     finally:
         with _reopening:

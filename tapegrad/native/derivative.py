@@ -16,6 +16,7 @@ from numba.core.errors import NumbaError, TypingError
 from numba.extending import intrinsic, overload
 
 from tapegrad.core.base import Handle
+from tapegrad.errors import DTypeError
 from tapegrad.native import explain, runtime
 from tapegrad.native.algebra import F64, Spec, components
 from tapegrad.native.annotations import (
@@ -344,7 +345,16 @@ class Derivative:
         return f"<tg.func.{self.__name__}>"
 
     def __call__(self, *args: Any) -> Any:
-        if any(isinstance(x, Handle) for x in args) or (args and holds_tensors(args[-1])):
+        tensors = bool(args) and holds_tensors(args[-1])
+        for x in args:
+            if isinstance(x, Handle):
+                tensors = True
+            elif isinstance(x, np.ndarray) and not x.dtype.isnative:  # of `*args` Numba sees no byte order
+                raise DTypeError(
+                    f"{self.__name__}: an argument is of the other byte order, {x.dtype.str}; pass "
+                    "x.astype(x.dtype.newbyteorder('='))"
+                )
+        if tensors:
             if self._of_tensors is None:
                 raise TypeError(
                     f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "

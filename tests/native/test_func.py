@@ -9,7 +9,7 @@ from mpmath import mp
 from scipy.optimize import rosen_hess, rosen_hess_prod
 
 import tapegrad as tg
-from tapegrad.errors import UnsupportedOpError
+from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.native import jacobian
 from tapegrad.native.derivative import LANES
 
@@ -412,3 +412,18 @@ def test_jacobians_and_series_of_compiled_functions_take_tensors():
     np.testing.assert_allclose(slope, F.grad(lambda t: F.taylor(g, 3)(t, t)[2])(0.7), rtol=1e-12)
     third = F.derivative(g, 3)(0.7)
     np.testing.assert_allclose(F.grad(F.derivative(series, 2))(0.7), third, rtol=1e-12)
+
+
+def test_arrays_of_the_other_byte_order_are_refused():
+    """Numba takes them for native ones where a function of `*args` was compiled for these."""
+    x = np.array([0.5, 1.5])
+    for derivative in (tg.func.grad, tg.func.value_and_grad, tg.func.hessian):
+        of = derivative(rosenbrock)
+        of(x)
+        with pytest.raises(DTypeError, match="byte order, >f8"):
+            of(x.astype(">f8"))
+    along = tg.func.hvp(rosenbrock)
+    along(x, x)
+    for args in ((x.astype(">f8"), x), (x, x.astype(">f8"))):
+        with pytest.raises(DTypeError, match="byte order"):
+            along(*args)

@@ -332,16 +332,16 @@ def put_gradient(state: int, k: int, found: int) -> int:
 
 def run_interrupted(state: int, tape: int, log: int) -> int:
     """As `run`, with what Python does in between; RAISED with an error set."""
-    g, s, status, hooks = i64(shared()), i64(state), run_freely(state), obj(tape).hooks
+    g, s, status = i64(shared()), i64(state), run_freely(state)
     while status == PYTHON or status == PAUSED:
-        failed, known = 0, obj(hooks).size
+        failed, known = 0, obj(obj(tape).hooks).size
         if status == PAUSED:
             failed = call(g.check_signals) & 0xFFFFFFFF
         else:
             failed = run_rule(state, tape, log) == 0
-        if obj(hooks).size != known:
+        if obj(obj(tape).hooks).size != known:
             flags = u8(s.flags)[s.position]
-            mark_hooked(state, hooks)
+            mark_hooked(state, obj(tape).hooks)
             if status == PYTHON:
                 u8(s.flags)[s.position] = flags  # its hooks have run
         if failed:
