@@ -494,7 +494,7 @@ def hessian(of: CompiledFunction) -> Derivative:
                 for i in range(n):
                     lanes[k, i] = 1.0 if i == start + k else 0.0
             multiply(args, lanes, found, start)
-        return found
+        return found.reshape(args[0].shape + args[0].shape)
 
     def second(args):
         raise NotImplementedError

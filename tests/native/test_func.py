@@ -427,3 +427,17 @@ def test_arrays_of_the_other_byte_order_are_refused():
     for args in ((x.astype(">f8"), x), (x, x.astype(">f8"))):
         with pytest.raises(DTypeError, match="byte order"):
             along(*args)
+
+
+def test_hessian_by_a_matrix_has_its_axes_twice():
+    def f(m):
+        s = 0.0
+        for i in range(m.shape[0]):
+            for j in range(m.shape[1]):
+                s += m[i, j] ** 2 * m[0, 0] * (i + 2 * j + 1)
+        return s
+
+    m = np.arange(6.0).reshape(2, 3) + 0.5
+    found = tg.func.hessian(tg.njit(f))(m)
+    assert found.shape == (2, 3, 2, 3)
+    np.testing.assert_allclose(found, tg.func.hessian(f)(m), rtol=1e-12)
