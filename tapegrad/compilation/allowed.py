@@ -21,10 +21,9 @@ from tapegrad.ops import MEANING
 from tapegrad.tensor import Tensor
 
 BUILTINS = [
-    "abs", "all", "any", "callable", "divmod", "isinstance", "issubclass", "iter", "len", "max", "min",
-    "next", "pow", "round", "sorted", "sum", "bool", "bytes", "classmethod", "complex", "dict",
-    "enumerate", "filter", "float", "int", "list", "map", "object", "property", "range", "reversed",
-    "slice", "staticmethod", "str", "super", "tuple", "zip",
+    abs, all, any, callable, divmod, isinstance, issubclass, iter, len, max, min, next, pow, round, sorted,
+    sum, bool, bytes, classmethod, complex, dict, enumerate, filter, float, int, list, map, object, property,
+    range, reversed, slice, staticmethod, str, super, tuple, zip,
 ]  # fmt: skip
 CREATING = [
     "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "asfortranarray", "bartlett",
@@ -43,7 +42,7 @@ CONTAINERS = (
 @functools.cache
 def _functions() -> frozenset[Any]:
     """What may be called."""
-    found = [getattr(builtins, name) for name in BUILTINS]
+    found: list[Any] = [*BUILTINS]
     found += [f for f in vars(builtins).values() if isinstance(f, type) and issubclass(f, BaseException)]
     found += [f for module in (math, cmath) for f in vars(module).values() if callable(f)]
     found += [f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)]

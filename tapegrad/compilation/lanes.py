@@ -23,7 +23,8 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
 LANES = 1 << 10  # instances of a block at most
 MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
 FEWEST = 1 << 4  # instances of a block
-RESHAPE, GETITEM = REGISTRY["reshape"], REGISTRY["getitem"]
+RESHAPE = REGISTRY["reshape"]
+GETITEM = REGISTRY["getitem"]
 MULTIPLY, SUM, PROD, CUMPROD = (MEANING[f] for f in (np.multiply, np.sum, np.prod, np.cumprod))
 
 

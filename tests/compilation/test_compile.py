@@ -28,6 +28,7 @@ from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
 from tapegrad.scipy import optimize
+from tests.tiers import every
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
 
@@ -162,8 +163,11 @@ def test_reductions_have_the_bits_of_numpys(function, n):
         assert follows(compare(lambda x, f=f: f(x.reshape(1, -1)), calls))
 
 
+LENGTHS = [*range(1, 18), FEW - 1, FEW, FEW + 1, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1]
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("n", [*range(1, 18), FEW - 1, FEW, FEW + 1, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1])
+@pytest.mark.parametrize("n", every(LENGTHS, 2))
 def test_sums_along_axes_have_the_bits_of_numpys(n, kind):
     random = np.random.default_rng(n)
     w = random.normal(size=(40, n)).astype(kind)
@@ -404,7 +408,7 @@ CALLED = [  # in all but one way the same
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("first", range(len(CALLED)))
+@pytest.mark.parametrize("first", every(range(len(CALLED)), 3))
 def test_calls_that_differ_in_one_argument(first):
     def f(x, k):
         y = x * x
@@ -442,7 +446,7 @@ INDICES = [
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("first", range(len(INDICES)))
+@pytest.mark.parametrize("first", every(range(len(INDICES)), 2))
 def test_parts_by_arrays(first, kind):
     def f(x, index):
         y = np.exp(x)

@@ -37,7 +37,6 @@ AT, BY, STEP = np.array([0.5, 0.6, 0.7]), np.array([1.0, -2.0, 0.3]), 1e-5
 V, W = np.linspace(-1.0, 2.0, 3 * (2 * LANES + 1)).reshape(-1, 3), np.linspace(1.0, 2.0, 2 * LANES + 1)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("n", [0, 1, LANES - 1, LANES, LANES + 1, 2 * LANES + 1])
 def test_several_directions_in_one_pass(n):
     """As those of Tensors, recorded and in forward mode, and one after the other."""
