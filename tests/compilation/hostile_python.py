@@ -527,6 +527,7 @@ def dictionary_keyed_by_identity():
     known = {}
 
     def f(x, k):
+        known.clear()  # of objects that are no more, whose places others may have
         y = x * 2.0
         known[id(y)] = k
         z = y * 3.0
