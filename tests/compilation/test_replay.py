@@ -762,4 +762,4 @@ def test_random_functions_of_a_world():
 
 @pytest.mark.full
 def test_more_random_functions_of_a_world():
-    assert sum(map(check_world, range(100, 300))) > 500
+    assert sum(map(check_world, range(100, 200))) > 250

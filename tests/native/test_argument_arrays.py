@@ -92,7 +92,7 @@ def helper(x, y):
     return np.sum(np.sin(x) * y) + y[0]
 
 
-@pytest.mark.parametrize("n", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1])
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), BLOCK - 1, BLOCK, BLOCK + 1])
 @pytest.mark.parametrize("f", KEPT + MADE, ids=lambda f: f.__name__)
 def test_gradients(f, n):
     x, y = np.cos(np.arange(n) * 0.7) + 0.01, np.linspace(0.3, 2.0, n)
