@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation.allowed import REFUSED_METHODS, is_known_function
+from tapegrad.kernels.cache import is_generated
 from tapegrad.tensor import Tensor
 
 GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
@@ -110,7 +111,7 @@ def place(code: CodeType, line: int | None) -> str:
 @functools.cache
 def is_library(file: str) -> bool:
     """Whether a file is of this package, or NumPy's or SciPy's: these are known by their functions."""
-    return file.startswith(LIBRARIES)
+    return file.startswith(LIBRARIES) or is_generated(file)
 
 
 STANDARD = os.path.join(os.path.dirname(os.__file__), ""), "<frozen "  # modules of Python's

@@ -38,6 +38,7 @@ LONG_SOURCE = 50_000  # characters, which compile in a second or two
 KEPT = "__pycache__"  # where Numba keeps what it compiled
 LIMIT_BYTES = 256 << 20
 _VERSION = re.compile(r"[0-9a-f]{16}")  # the name of a version's folder, by `_stamp`
+_SOURCE = re.compile(r"(<|.*[/\\])tapegrad_\w+_[0-9a-f]{20}(>|\.py)")  # a generated source, by `_run`
 _SEAL = hashlib.sha256().digest_size
 COMPILE_WAIT = 60.0  # seconds for what another process compiles: it may have been stopped
 statistics = {"compiled": 0, "cached": 0}
@@ -193,6 +194,11 @@ def load(name: str, text: str) -> ModuleType:
                 for observer in observers.copy():
                     observer(name, begin, time.perf_counter_ns())
     return module
+
+
+def is_generated(file: str) -> bool:
+    """Whether the code of a file is made from a generated source."""
+    return _SOURCE.fullmatch(file) is not None
 
 
 def _build(name: str, text: str) -> ModuleType:

@@ -19,6 +19,7 @@ from scipy import special
 
 import tapegrad as tg
 from tapegrad.compilation import state
+from tapegrad.compilation.copies import SUMMED
 from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_TOLD
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
@@ -766,3 +767,24 @@ def test_random_functions_of_a_world():
 @pytest.mark.full
 def test_more_random_functions_of_a_world():
     assert sum(map(check_world, range(100, 200))) > 250
+
+
+@pytest.mark.parametrize("n", [SUMMED // 8 - 1, SUMMED // 8, SUMMED // 8 + 1])
+def test_large_plain_arrays(n):
+    """What takes their checksums is the library's own code, wherever it is kept."""
+    data = np.linspace(0.1, 1.0, n)
+
+    @tg.compile(replay=True, wait=True)
+    def f(x):
+        return np.sum(np.sin(data * x))
+
+    def check(x):
+        value, slope = f.value_and_grad(x)
+        np.testing.assert_allclose(value, np.sum(np.sin(data * x)), rtol=1e-12)
+        np.testing.assert_allclose(slope, np.sum(data * np.cos(data * x)), rtol=1e-12)
+
+    for k in range(8):
+        check(0.5 + k)
+    assert "Python skipped at" in str(f.explain()) and "skipped at 0 " not in str(f.explain())
+    data[n // 2] += 1.0
+    check(0.5)
