@@ -1179,6 +1179,7 @@ def kept_sum(x):
     return np.sum(z * z * z / (z + 1.0))
 
 
+@pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 def test_what_is_known_is_learned_a_few_times_only():
     """A call that leaves its way at the end is compared with what is known; not for ever."""
     kept = []
