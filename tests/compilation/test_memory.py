@@ -247,5 +247,5 @@ def test_memory_of_a_process():
         ).stdout.split())
         for compiled in (True, False)
     )  # fmt: skip
-    assert peak < 1.05 * recorded
+    assert peak < 1.08 * recorded  # one array more would be 1.09
     assert rest < 0.6 * recorded
