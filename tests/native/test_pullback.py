@@ -8,7 +8,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native import runtime
+
+from .memory import assert_given_back
 
 
 def results(x, a):
@@ -168,10 +169,6 @@ def test_what_is_no_cotangent_is_refused():
 
 def test_tapes_and_memory_are_given_back():
     """Of what is computed and what raises in the function, differentiated or not."""
-    stats = pytest.importorskip("numba.core.runtime._nrt_python")
-    stats.memsys_enable_stats()
-    from numba.core.runtime import rtsys
-
     @tg.njit
     def f(x):
         if x[0] < 0.0:
@@ -190,21 +187,7 @@ def test_tapes_and_memory_are_given_back():
 
     gradient = tg.func.value_and_grad(use)
     for call in (use, gradient):
-        call(AT, 2)
-        tape = runtime.tapes().acquire()
-        runtime.tapes().release(tape)
-        before = rtsys.get_allocation_stats()
-        for _ in range(100):
-            call(AT, 2)
-        after = rtsys.get_allocation_stats()
-        assert after.alloc - before.alloc == after.free - before.free > 0
-        assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free > 0
-        for _ in range(100):
-            with pytest.raises(ValueError, match="below zero"):
-                call(AT, 4)
-        again = runtime.tapes().acquire()
-        runtime.tapes().release(again)
-        assert again == tape
+        assert_given_back(lambda call=call: call(AT, 2), lambda call=call: call(AT, 4), "below zero")
 
 
 def test_threads_have_recordings_of_their_own():
