@@ -217,12 +217,11 @@ class Compiled(Programmed):
 
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Callable[..., Any]:
         """Return ``value_and_grad``, ``grad``, ``hvp`` or ``vhp`` by these arguments."""
-        positions(what, argnums)
-        return getattr(self.by(argnums), what)  # type: ignore[no-any-return]
+        return getattr(self.by(argnums, what), what)  # type: ignore[no-any-return]
 
-    def by(self, argnums: int | Sequence[int]) -> Compiled:
-        """Return the same function, differentiated by these arguments."""
-        key = positions("compile", argnums)
+    def by(self, argnums: int | Sequence[int], what: str = "compile") -> Compiled:
+        """Return the same function, differentiated by these arguments; `what` asks, as errors name it."""
+        key = positions(what, argnums)
         if key == self._where:
             return self
         if key not in self._others:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from tapegrad.compilation.comparing import VOUCHED, Check, is_same_argument
+from tapegrad.compilation.comparing import VOUCHED, Check, Entry, is_same_argument
 from tapegrad.compilation.lanes import Lanes, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher, Path
@@ -129,7 +129,7 @@ class Replay:
         if self._in_vain >= MOST_IN_VAIN:
             return run(matcher.arguments)
         self._in_vain += 1
-        changed = next((entry for entry in self._entries() if not entry.is_same()), None)
+        changed = self._changed()
         if changed is not None:
             self._state, self.changed = None, changed.where
         observer, self._begun = Observer(), matcher.path
@@ -142,8 +142,10 @@ class Replay:
         self._observer = observer if observer.was_alone else None
         return found
 
-    def _entries(self) -> Sequence[Any]:
-        return () if self._state is None else self._state.entries
+    def _changed(self) -> Entry | None:
+        """Something that is not as it was after the latest call that was watched."""
+        entries = () if self._state is None else self._state.entries
+        return next((entry for entry in entries if not entry.is_same()), None)
 
     def note(self, matcher: Matcher, learning: Learning, given: Sequence[Any], others: Others) -> None:
         """Take the program, if the call that was watched, and followed it, shows that it may run alone."""
@@ -154,7 +156,7 @@ class Replay:
             self._refuse(observer.looks if path is self._begun else ())
             return
         known = path is self._path and self._codes >= observer.codes.keys() and others.is_as(self._others)
-        changed = next((entry for entry in self._entries() if not entry.is_same()), None)
+        changed = self._changed()
         if changed is not None:
             self._refuse([Violation("has an effect: the call has changed this", changed.where)])
         elif self._state is not None and known:

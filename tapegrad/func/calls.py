@@ -95,8 +95,8 @@ class Programmed:
 
     plain: Function
 
-    def by(self, argnums: int | Sequence[int]) -> Programmed:
-        """Return the same function, differentiated by these arguments."""
+    def by(self, argnums: int | Sequence[int], what: str = "compile") -> Programmed:
+        """Return the same function, differentiated by these arguments; `what` asks, as errors name it."""
         raise NotImplementedError
 
     def derivative(self, what: str, argnums: int | Sequence[int]) -> Function:
