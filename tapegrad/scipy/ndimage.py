@@ -379,15 +379,15 @@ PREPAD = 12  # elements that SciPy adds at each end before it fits a spline to w
 
 
 def _mapped(at: np.ndarray, n: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates within an axis of n elements, and the slope of that; below -1 where it is none."""
+    """Coordinates within an axis of n elements, and the slope of that; below -1 where it is none.
+
+    "nearest" leaves them beyond the ends, where the elements that the spline takes are those at the ends.
+    """
     at = at.copy()
     slope = np.ones(at.shape)
-    low, high = at < 0, at > n - 1
-    out = low | high
+    out = (at < 0) | (at > n - 1)
     if mode == "constant":
         at[out], slope[out] = -2.0, 0.0
-    elif mode == "nearest":
-        at, slope = np.clip(at, 0, n - 1), np.where(out, 0.0, 1.0)
     elif mode in ("mirror", "reflect", "grid-mirror"):
         if mode == "mirror" and n == 1:
             return np.zeros(at.shape), np.zeros(at.shape)
@@ -489,7 +489,8 @@ def map_coordinates(
         n = np.shape(c)[axis]
         value = value_of(at)[axis] + pad
         found, slope = _mapped(value, n, mode)
-        outside = outside | (found <= -1)
+        if mode == "constant":
+            outside = outside | (found <= -1)
         moved = slope * (at[axis] + (pad - value)) if follows(at) else 0.0
         places, weight = _weights(found, moved, n, order, mode)
         flat = np.expand_dims(np.asarray(flat) * n, axis) + np.reshape(

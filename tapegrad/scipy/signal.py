@@ -19,6 +19,7 @@ from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import Axis, tensor_of
 from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, fall_through, follows, refuse
+from tapegrad.scipy.ndimage import convolve1d
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
@@ -624,31 +625,23 @@ def savgol_filter(
     """
     if follows(delta, cval):
         raise refuse("scipy.signal.savgol_filter", "has no derivative by delta and cval")
-    weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta)
     x = np.moveaxis(floats(x), axis, -1)
-    weights = _kernel(weights.astype(value_of(x).dtype), np.ndim(x))
-    half = window_length // 2
-    if mode == "interp":
-        if window_length > np.shape(x)[-1]:
-            raise ValueError(
-                "If mode is 'interp', window_length must be less than or equal to the size of x."
-            )
-        if window_length % 2 == 0:
-            raise refuse("scipy.signal.savgol_filter with mode='interp' and an even window_length")
-        ends = _scipy.savgol_filter(np.eye(window_length), window_length, polyorder, deriv, delta, axis=0)
-        ends = ends.astype(value_of(x).dtype)
-        inner = apply(CONVOLVE, (x, weights), {"mode": "valid", "method": "direct"})
-        first, last = x[..., :window_length] @ ends[:half].T, x[..., -window_length:] @ ends[-half:].T
-        whole: Any = np.concatenate([first, inner, last] if half else [inner], axis=-1)
-        return np.moveaxis(whole, -1, axis)
-    pads: dict[str, Any] = {"mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
-    if mode not in pads:
+    weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta).astype(value_of(x).dtype)
+    if mode in ("mirror", "constant", "nearest", "wrap"):
+        return np.moveaxis(convolve1d(x, weights, mode=mode, cval=cval), -1, axis)
+    if mode != "interp":
         raise ValueError("mode must be 'mirror', 'constant', 'nearest' 'wrap' or 'interp'.")
-    width = [(0, 0)] * (np.ndim(x) - 1) + [(half, window_length - 1 - half)]
-    values: dict[str, Any] = {"constant_values": cval} if mode == "constant" else {}
-    wide: Any = np.pad(x, width, mode=pads[mode], **values)
-    found: Any = apply(CONVOLVE, (wide, weights), {"mode": "valid", "method": "direct"})
-    return np.moveaxis(found, -1, axis)
+    if window_length > np.shape(x)[-1]:
+        raise ValueError("If mode is 'interp', window_length must be less than or equal to the size of x.")
+    if window_length % 2 == 0:
+        raise refuse("scipy.signal.savgol_filter with mode='interp' and an even window_length")
+    half = window_length // 2
+    ends = _scipy.savgol_filter(np.eye(window_length), window_length, polyorder, deriv, delta, axis=0)
+    ends = ends.astype(value_of(x).dtype)
+    inner = apply(CONVOLVE, (x, _kernel(weights, np.ndim(x))), {"mode": "valid", "method": "direct"})
+    first, last = x[..., :window_length] @ ends[:half].T, x[..., -window_length:] @ ends[-half:].T
+    whole: Any = np.concatenate([first, inner, last] if half else [inner], axis=-1)
+    return np.moveaxis(whole, -1, axis)
 
 
 @derived(_scipy.detrend)

@@ -76,9 +76,9 @@ def test_map_coordinates(order, mode):
         mine = ts.ndimage.map_coordinates(leaf(IMAGE), at, **more)
         theirs = scipy.ndimage.map_coordinates(IMAGE, at, **more)
         np.testing.assert_allclose(mine.detach().numpy(), theirs, rtol=1e-9, atol=1e-11)
-    plain = ts.ndimage.map_coordinates(leaf(IMAGE), AT, prefilter=False, **more).detach().numpy()
-    np.testing.assert_allclose(
-        plain, scipy.ndimage.map_coordinates(IMAGE, AT, prefilter=False, **more), rtol=1e-10)  # fmt: skip
+        plain = ts.ndimage.map_coordinates(leaf(IMAGE), at, prefilter=False, **more).detach().numpy()
+        theirs = scipy.ndimage.map_coordinates(IMAGE, at, prefilter=False, **more)
+        np.testing.assert_allclose(plain, theirs, rtol=1e-10)
     if order == 0:
         assert gradcheck(lambda x: ts.ndimage.map_coordinates(x, AT, **more), [leaf(IMAGE)])
         with pytest.raises(UnsupportedOpError, match="order 0"):
