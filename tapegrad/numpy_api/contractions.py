@@ -82,7 +82,7 @@ def cross(
     axisc: int = -1,
     axis: int | None = None,
 ) -> TensorOrArray:
-    """Vector product of vectors of three components along an axis."""
+    """Vector product along an axis, of vectors of two components the third alone."""
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = (_last(tensor_of(x), k, "cross") for x, k in ((a, axisa), (b, axisb)))
@@ -90,8 +90,12 @@ def cross(
         found = np.roll(a, -1, -1) * np.roll(b, 1, -1) - np.roll(a, 1, -1) * np.roll(b, -1, -1)
         at = axis_of(found, axisc, "cross")
         return found if at == found.ndim - 1 else np.moveaxis(found, -1, at)
-    if not {a.shape[-1], b.shape[-1]} <= {2, 3} or (a.shape[-1] == b.shape[-1] == 2):
-        raise ShapeError(f"cross takes vectors of three components, found shapes {a.shape} and {b.shape}")
+    if a.shape[-1] == b.shape[-1] == 2:
+        return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+    if not {a.shape[-1], b.shape[-1]} <= {2, 3}:
+        raise ShapeError(
+            f"cross takes vectors of two or three components, found shapes {a.shape} and {b.shape}"
+        )
     p, q = ([x[..., k] if k < x.shape[-1] else 0.0 * x[..., 0] for k in range(3)] for x in (a, b))
     parts = [p[1] * q[2] - p[2] * q[1], p[2] * q[0] - p[0] * q[2], p[0] * q[1] - p[1] * q[0]]
     found = stack(parts, axis=-1)

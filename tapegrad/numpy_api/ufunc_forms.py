@@ -198,6 +198,8 @@ def _step_by_step(
     function = UFUNCS[ufunc]
     if ufunc is np.hypot:
         rows = _filled(rows, condition if condition is True else _moved(condition, order, count, rest), 0)
+        if initial is None and count == 1:
+            return function(np.zeros(rest, value_of(x).dtype), rows[0])  # a length, if of one
         while count > 1:
             half = count // 2
             pairs = function(rows[:half], rows[half : 2 * half])
@@ -273,8 +275,11 @@ def reduceat(
         out = record(REGISTRY["add_at"], wanted, (taken,), attrs)
         add_saved_bytes(out, parts)
         return out
-    pieces = [getitem(x, (*before, slice(int(a), int(b)))) for a, b in zip(indices, ends, strict=True)]
-    return stack([reduce(ufunc, piece, axis) for piece in pieces], axis)
+    pieces = [
+        getitem(x, (*before, a)) if b == a + 1 else reduce(ufunc, getitem(x, (*before, slice(a, b))), axis)
+        for a, b in zip(indices.tolist(), ends.tolist(), strict=True)
+    ]
+    return stack(pieces, axis)
 
 
 # ---------------------------------------------------------------- at

@@ -28,6 +28,7 @@ ROWS = [
      y: np.kron(x, y) + np.kron(np.ones((1, 1, 3)), np.kron(y, x[:, :1]))[0, 0, 0], [A, V]),
     ("kron of numbers", lambda x: np.kron(x, 2.0) + np.kron(3.0, x), [A]),
     ("cross", lambda x, y: np.cross(x, y), [V, (2, 3)]),
+    ("cross of planes", lambda x, y: np.cross(x, y) * np.cross(y, x, axisa=-1), [(3, 2), (2,)]),
     ("cross along axes", lambda x, y: np.cross(x, y, axisa=0, axisb=1, axisc=0), [(3, 2), (2, 3)]),
     ("cross along one axis", lambda x, y: np.cross(x, y, axis=0), [B, B]),
     ("outer", lambda x, y: np.outer(x, y), [A, V]),
@@ -66,6 +67,7 @@ ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Arrays of 2-dimensional vectors:DeprecationWarning")
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_call(row, random):
     check(*row[1:], random)
@@ -86,7 +88,7 @@ REFUSED = [
     ("inner", lambda x: np.inner(x, np.ones(2)), errors.ShapeError, "last axes"),
     ("vdot", lambda x: np.vdot(x, np.ones(2)), ValueError, "matmul"),
     ("kron", lambda x: np.kron(x, [x]), errors.BorderError, "list"),
-    ("cross", lambda x: np.cross(x, np.ones(4)), errors.ShapeError, "three components"),
+    ("cross", lambda x: np.cross(x, np.ones(4)), errors.ShapeError, "two or three components"),
     ("cross, axis", lambda x: np.cross(x, x, axis=2), errors.AxisError, "axis 2"),
     ("cross, shapes", lambda x: np.cross(x, np.ones((3, 3))), ValueError, "multiply"),
     ("vecdot", lambda x: np.vecdot(x, np.ones(2)), errors.ShapeError, "different length"),

@@ -94,6 +94,19 @@ def test_reduce_is_what_it_is_defined_as(ufunc, by_hand):
     right(ufunc.reduce, [leaf(VALUES[0])], by_hand(VALUES[0]))
 
 
+def test_a_length_of_one_element_is_none_below_zero():
+    x = leaf([[-2.0, 3.0, -0.5]])
+    for call, signs in (
+        (lambda x: np.hypot.reduce(x, axis=0), [-1, 1, -1]),
+        (lambda x: np.hypot.reduce(x[:, 0:1], axis=1, keepdims=True), [-1, 0, 0]),
+        (lambda x: np.hypot.reduceat(x, [0, 1, 2], axis=1), [1, 1, 1]),  # NumPy takes these as they are
+        (lambda x: np.hypot.accumulate(x, axis=0), [1, 1, 1]),
+    ):
+        found = call(x)
+        np.testing.assert_array_equal(found.detach().numpy(), call(x.detach().numpy()))
+        np.testing.assert_array_equal(tg.grad(found.sum(), x)[0].numpy(), [signs])
+
+
 def test_reduce_splits_ties_and_skips_nan():
     x = leaf([2.0, np.nan, 2.0, 1.0, 2.0])
     for ufunc, wanted in ((np.fmax, [1 / 3, 0, 1 / 3, 0, 1 / 3]), (np.fmin, [0, 0, 0, 1, 0])):
