@@ -230,7 +230,13 @@ class Compiled(Programmed):
         return self._others[key]
 
     def in_lanes(
-        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], k: int
+        self,
+        what: str,
+        args: Sequence[Any],
+        wholes: Sequence[Any],
+        sliced: Sequence[bool],
+        k: int,
+        threads: int,
     ) -> Any:
         """Return the results of calls at once, where Python may be skipped; else None."""
         if not self._how[1] or any(cut for j, cut in enumerate(sliced) if j not in self._where[0]):
@@ -241,7 +247,7 @@ class Compiled(Programmed):
         if kind is None or not all(isinstance(x, np.ndarray) for x in leaves):
             return None
         others = Others(*call.others())
-        found = kind.in_lanes(leaves, others, what)
+        found = kind.in_lanes(leaves, others, what, threads)
         if found is None:
             if what == "jacobian":
                 self(*args)  # which a program may be learned from
@@ -396,7 +402,9 @@ class Kind:
             self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
-    def in_lanes(self, leaves: Sequence[np.ndarray], others: Others, what: str) -> list[np.ndarray] | None:
+    def in_lanes(
+        self, leaves: Sequence[np.ndarray], others: Others, what: str, threads: int
+    ) -> list[np.ndarray] | None:
         """Compute calls at once, if Python may be skipped; None where it may not, or some meet errors."""
         replay, lock = self.replay, self.learning.lock
         if replay is None or not self.is_ready() or not lock.acquire(blocking=False):
@@ -404,7 +412,7 @@ class Kind:
         try:
             if self.learning.tasks or not replay.may_run(self.matcher, others):
                 return None
-            found = replay.in_lanes(self.matcher, leaves, what)
+            found = replay.in_lanes(self.matcher, leaves, what, threads)
             self.calls += len(leaves[0]) if found is not None else 0
             return found
         finally:

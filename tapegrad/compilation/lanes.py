@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
 LANES = 1 << 10  # instances of a block at most
 MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
 FEWEST = 1 << 4  # instances of a block
+THREAD_BYTES = 1 << 22  # of what a thread computes: it takes twice as long as beginning and ending one
 RESHAPE = REGISTRY["reshape"]
 GETITEM = REGISTRY["getitem"]
 MULTIPLY, SUM, PROD, CUMPROD = (MEANING[f] for f in (np.multiply, np.sum, np.prod, np.cumprod))
@@ -34,10 +36,19 @@ class NoLanes(Exception):
 
 def size_of_block(path: Path, n: int, by_rows: bool) -> int:
     """How many of n instances are a block, each of one lane or one for each element of its result."""
-    held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
-    held *= path.program.values[path.result].size if by_rows else 1
-    most = min(LANES, max(FEWEST, MOST_BYTES // held))
+    most = min(LANES, max(FEWEST, MOST_BYTES // _bytes_of_instance(path, by_rows)))
     return int(min(most, 1 << max(FEWEST.bit_length() - 1, (n - 1).bit_length())))
+
+
+def count_threads(path: Path, n: int, by_rows: bool, most: int) -> int:
+    """How many threads, at most as given, have enough to do with n instances."""
+    work = n * _bytes_of_instance(path, by_rows) // THREAD_BYTES
+    return max(1, min(most, work, -(-n // size_of_block(path, n, by_rows))))
+
+
+def _bytes_of_instance(path: Path, by_rows: bool) -> int:
+    held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
+    return held * (path.program.values[path.result].size if by_rows else 1)
 
 
 class Taken(NamedTuple):
@@ -210,6 +221,18 @@ class Lanes(Computation):
             reverse = self.reverse if pull else None
             self.plans[pull] = Planning(program, reverse, self.result, 0, path.wait, WARM)
 
+    def is_settled(self, pull: bool) -> bool:
+        """Whether nothing is to be planned any more."""
+        return self.plans[pull].plan is not None or bool(self.plans[pull].reason)
+
+    def room(self, n: int, pull: bool) -> list[np.ndarray]:
+        """Arrays for what n instances give."""
+        out, rows = self.program.values[self.result], self._rows or ()
+        found = [np.empty((n, *out.shape[1:]), out.dtype)]
+        if pull:
+            found += [np.empty((n, *rows, *x.shape[1:]), x.dtype) for x in self._derivatives]
+        return found
+
     def bring(self) -> None:
         """Take the numbers and arrays that the path's latest call has brought."""
         for to, known in self._copies:
@@ -236,3 +259,48 @@ class Lanes(Computation):
             lanes = x[: count * each]
             found.append(lanes if self._rows is None else lanes.reshape(count, *self._rows, *x.shape[1:]))
         return found
+
+
+def compute(
+    team: Sequence[Lanes], leaves: Sequence[np.ndarray], pull: bool, told: int
+) -> list[np.ndarray] | None:
+    """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
+
+    All of a team compute blocks by turns: each in a thread of its own, when nothing is left to plan. Blocks
+    are the same whatever their number, and so are results.
+    """
+    size, n, found = team[0].n, len(leaves[0]), team[0].room(len(leaves[0]), pull)
+    failed = False
+
+    def work(lanes: Lanes, begins: Iterable[int]) -> None:
+        nonlocal failed
+        for begin in begins:
+            if failed:
+                return
+            try:
+                block = lanes.block([x[begin : begin + size] for x in leaves], pull, told)
+            except BaseException:
+                failed = True
+                raise
+            if block is None:
+                failed = True
+                return
+            for out, x in zip(found, block, strict=True):
+                out[begin : begin + size] = x
+
+    for lanes in team:
+        lanes.bring()
+    count = len(team)
+    if count > 1 and all(lanes.is_settled(pull) for lanes in team):
+        with ThreadPoolExecutor(count - 1) as threads:
+            others = [
+                threads.submit(work, lanes, range(k * size, n, count * size))
+                for k, lanes in enumerate(team[1:], 1)
+            ]
+            work(team[0], range(0, n, count * size))
+        for other in others:
+            other.result()
+    else:
+        for k, begin in enumerate(range(0, n, size)):
+            work(team[k % count], [begin])
+    return None if failed else found

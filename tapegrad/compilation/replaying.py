@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.compilation.comparing import VOUCHED, Check, Entry, is_same_argument
-from tapegrad.compilation.lanes import Lanes, size_of_block
+from tapegrad.compilation.lanes import Lanes, compute, count_threads, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher, Path
 from tapegrad.compilation.observing import Observer, Violation
@@ -106,7 +106,7 @@ class Replay:
         self.changed = ""
         self.shortcut: Shortcut | None = None
         self.laneless = ""
-        self._lanes: tuple[Path | None, dict[tuple[int, bool], Lanes | None]] = None, {}
+        self._teams: tuple[Path | None, dict[tuple[int, bool], list[Lanes]]] = None, {}
         self._observer: Observer | None = None  # of the call at work
         self._state: State | None = None  # after the latest call that was watched
         self._codes: set[Any] = set()
@@ -178,43 +178,45 @@ class Replay:
     def _refuse(self, violations: Iterable[Violation]) -> None:
         self.refused += [str(violation) for violation in dict.fromkeys(violations)]
 
-    def in_lanes(self, matcher: Matcher, leaves: Sequence[np.ndarray], what: str) -> list[np.ndarray] | None:
+    def in_lanes(
+        self, matcher: Matcher, leaves: Sequence[np.ndarray], what: str, threads: int
+    ) -> list[np.ndarray] | None:
         """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
         path, n, pull = matcher.path, len(leaves[0]), bool(what)
         by_rows = what == "jacobian"
-        lanes = self._lanes_of(path, n, by_rows)
-        if lanes is None or (pull and not by_rows and not path.is_number):
+        team = self._team(path, n, by_rows, threads)
+        if not team or (pull and not by_rows and not path.is_number):
             return None
-        lanes.bring()
-        told = forward.reported(error_mode.get())[0]
-        found: list[np.ndarray] = []
-        for begin in range(0, n, lanes.n):
-            block = lanes.block([x[begin : begin + lanes.n] for x in leaves], pull, told)
-            if block is None:
+        found = compute(team, leaves, pull, forward.reported(error_mode.get())[0])
+        if found is None:
+            return None
+        if not all(lanes.compared[pull] for lanes in team):
+            if not self._agrees(matcher, leaves, found, what):
+                self._teams[1][team[0].n, by_rows] = []
                 return None
-            found = found or [np.empty((n, *x.shape[1:]), x.dtype) for x in block]
-            for out, x in zip(found, block, strict=True):
-                out[begin : begin + lanes.n] = x
-        if not lanes.compared[pull] and not self._agrees(matcher, leaves, found, what):
-            self._lanes[1][lanes.n, by_rows] = None
-            return None
-        lanes.compared[pull] = True
+            for lanes in team:
+                lanes.compared[pull] = True
         self.replayed += n
         path.served += n
         return found
 
-    def _lanes_of(self, path: Path, n: int, by_rows: bool) -> Lanes | None:
-        """What computes n calls, in blocks; None where there is no such thing."""
-        if self._lanes[0] is not path:
-            self._lanes = path, {}
+    def _team(self, path: Path, n: int, by_rows: bool, threads: int) -> list[Lanes]:
+        """What computes n calls in blocks, one for each thread; none where there is no such thing."""
+        if self._teams[0] is not path:
+            self._teams = path, {}
         size = size_of_block(path, n, by_rows)
-        known, key = self._lanes[1], (size, by_rows)
-        if key not in known:
-            try:
-                known[key] = Lanes(path, size, by_rows)
-            except Exception as error:  # of an op that has no form with lanes, or is as no other
-                known[key], self.laneless = None, f"{type(error).__name__}: {error}"
-        return known[key]
+        count = count_threads(path, n, by_rows, threads)
+        key = size, by_rows
+        try:
+            team = self._teams[1].get(key)
+            if team is None:
+                team = self._teams[1][key] = [Lanes(path, size, by_rows)]
+            while 0 < len(team) < count:
+                team.append(Lanes(path, size, by_rows))
+        except Exception as error:  # of an op that has no form with lanes, or is as no other
+            team, self.laneless = [], f"{type(error).__name__}: {error}"
+            self._teams[1][key] = team
+        return team[:count]
 
     def _agrees(
         self, matcher: Matcher, leaves: Sequence[np.ndarray], found: list[np.ndarray], what: str

@@ -288,12 +288,16 @@ class Rows:
             (layout.ADD_REFERENCE, "Py_IncRef"),
             (layout.DROP_REFERENCE, "Py_DecRef"),
             (layout.CLEAR_ERROR, "PyErr_Clear"),
+            (layout.RELEASE_LOCK, "PyEval_SaveThread"),
+            (layout.TAKE_LOCK, "PyEval_RestoreThread"),
         ):
             function = getattr(ctypes.pythonapi, name)
             self.state[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
         self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self.words)
+        work = sum(step.extent or sum(x.size for x in step.writes) for step in self.steps)
+        self.state[layout.RUNS_LONG] = work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
@@ -355,6 +359,7 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 
 NOWHERE = "nowhere"
+LONG = 8192  # elements of all rows: Python's lock is released for them
 BUFFERED = 8192  # elements of NumPy's buffer
 LONGEST = 50_021  # elements of which a loop is proved to give NumPy's bits
 INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with

@@ -104,12 +104,18 @@ class Programmed:
         raise NotImplementedError
 
     def in_lanes(
-        self, what: str, args: Sequence[Any], wholes: Sequence[Any], sliced: Sequence[bool], k: int
+        self,
+        what: str,
+        args: Sequence[Any],
+        wholes: Sequence[Any],
+        sliced: Sequence[bool],
+        k: int,
+        threads: int,
     ) -> Any:
         """Return stacked results of calls, values or one of `IN_LANES`; None where each is to be called.
 
         `args` are those of call k, `wholes` the same with an axis of lanes in front of each array that is
-        `sliced`, by arguments.
+        `sliced`, by arguments. So many threads compute them.
         """
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ TRIES = 8  # calls, before each of which a program of all of them is asked for
 Axes = Any  # an int, None, or a tree of these
 
 
-def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool = False) -> Function:
+def vmap(
+    f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool = False, threads: int = 1
+) -> Function:
     """Return a function that calls a function for each slice of its arguments, and stacks the results.
 
     The function is called once for each slice, one call after the other: no time is gained, whatever it does.
@@ -38,6 +41,9 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
         Where in the results the new axis is; None for what the last call returned.
     progress : bool, optional
         Show how many calls are done, as in `jacrev`.
+    threads : int, optional
+        How many threads compute blocks of slices, where they are computed at once. Results have the same bits
+        for any number, once programs are fused. Calls of the function are made one after the other.
 
     Returns
     -------
@@ -46,6 +52,8 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
 
     Raises
     ------
+    ValueError
+        `threads` is less than 1.
     ShapeError
         At a call: there are not as many slices of each.
     AxisError
@@ -66,6 +74,8 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
     programmed = programs_of(f)
     if not callable(f):
         raise TypeError(f"vmap takes a function, found {type(f).__name__}: tg.func.vmap(f)(x)")
+    if operator.index(threads) < 1:
+        raise ValueError(f"vmap: threads is how many compute, at least 1; found {threads}")
 
     def mapped(*args: Any, **kwargs: Any) -> Tree:
         leaves, structure = flatten((list(args), kwargs))
@@ -81,7 +91,7 @@ def vmap(f: Function, in_axes: Axes = 0, out_axes: Axes = 0, *, progress: bool =
                 [x if axis is None else _slice(x, axis, k) for x, axis in zip(leaves, axes, strict=True)]
             )
             if k < tries and programmed is not None:
-                found = _in_lanes(programmed, parts, leaves, axes, structure, n, k)
+                found = _in_lanes(programmed, parts, leaves, axes, structure, n, k, threads)
                 if found is not None:
                     return found
             results.append(f(*parts, **names))
@@ -98,6 +108,7 @@ def _in_lanes(
     structure: Structure,
     n: int,
     k: int,
+    threads: int,
 ) -> Any:
     """The results of all n calls at once, if a program gives them; `parts` are the arguments of call k."""
     if any(isinstance(x, Handle) for x in leaves):
@@ -112,7 +123,7 @@ def _in_lanes(
         ]
     )  # fmt: skip
     f, what = programmed
-    return f.in_lanes(what, parts, wholes, sliced, k)
+    return f.in_lanes(what, parts, wholes, sliced, k, threads)
 
 
 def _spread(axes: Axes, tree: Any, what: str) -> list[int | None]:

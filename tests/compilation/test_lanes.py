@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import lanes
+from tapegrad.compilation import lanes, rows
 from tapegrad.compilation.lanes import FEWEST, LANES
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
@@ -278,7 +278,7 @@ def test_blocks_of_large_instances_have_few_lanes(monkeypatch):
     for _ in range(2):
         assert np.allclose(tg.func.vmap(compiled)(x), np.sum(np.sin(x) * x, 1), rtol=1e-12)
     (replay,) = (kind.replay for kind in compiled._kinds.values())
-    assert list(replay._lanes[1]) == [(FEWEST, False)]
+    assert list(replay._teams[1]) == [(FEWEST, False)]
 
 
 def test_from_several_threads():
@@ -298,6 +298,111 @@ def test_from_several_threads():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def members(compiled):
+    return [
+        team for kind in compiled._kinds.values() for team in kind.replay._teams[1].values() if len(team) > 1
+    ]
+
+
+@pytest.mark.parametrize("what", ["value", "gradient", "Jacobian"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_threads_compute_blocks(monkeypatch, what, count):
+    """Bits are the same for any number of threads, when programs are fused."""
+    monkeypatch.setattr(lanes, "THREAD_BYTES", 1)
+    f = OF_VECTORS["a matrix times"] if what != "Jacobian" else lambda x: np.tanh(A @ x) * x[1]
+    x, found = random.normal(size=(5 * LANES + 3, 3)), []
+    used = set()
+    block = lanes.Lanes.block
+
+    def noted(self, *args):
+        used.add(threading.get_ident())
+        return block(self, *args)
+
+    monkeypatch.setattr(lanes.Lanes, "block", noted)
+    for threads in (1, count):
+        compiled = compiled_of(f)
+        call = {"value": compiled, "gradient": compiled.grad, "Jacobian": tg.func.jacrev(compiled)}[what]
+        mapped = tg.func.vmap(call, threads=threads)
+        for _ in range(8):
+            results = [mapped(y) for y in (x, x + 1.0, x[: LANES + 1])]
+        found.append([y.tobytes() for y in results])
+        assert (len(used) > 1) is (threads > 1)
+        assert [len(team) for team in members(compiled)] == [count] * (threads > 1)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("n", [LANES, LANES + 1])
+@pytest.mark.parametrize("limit", [-1, 0, 1])
+def test_few_instances_are_computed_by_one_thread(monkeypatch, n, limit):
+    compiled = compiled_of(OF_VECTORS["a matrix times"])
+    x = random.normal(size=(2 * LANES, 3))
+    tg.func.vmap(compiled)(x)
+    (path,) = next(iter(compiled._kinds.values())).matcher.paths
+    instance = sum(y.nbytes for y in path.program.values if y.flags.owndata) + 1
+    monkeypatch.setattr(lanes, "THREAD_BYTES", n * instance // 2 + limit)
+    assert lanes.count_threads(path, n, False, 2) == (2 if n > LANES and limit < 1 else 1)
+    assert np.allclose(tg.func.vmap(compiled, threads=2)(x[:n]), [compiled.plain(row) for row in x[:n]])
+
+
+def test_errors_in_threads(monkeypatch):
+    """What an instance meets is told by its own call, and what a thread raises is raised."""
+    monkeypatch.setattr(lanes, "THREAD_BYTES", 1)
+    compiled, x = compiled_of(lambda x: np.sum(np.log(x))), np.ones((4 * LANES, 3))
+    mapped = tg.func.vmap(compiled, threads=2)
+    for _ in range(8):
+        mapped(x)
+    assert members(compiled)
+    x[LANES + 17, 1] = 0.0  # in a block of the second thread
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        found = mapped(x)
+    assert found[LANES + 17] == -np.inf
+    assert np.all(np.delete(found, LANES + 17) == 0.0)
+
+    def fail(self, *args):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("of a thread")
+        return block(self, *args)
+
+    block = lanes.Lanes.block
+    monkeypatch.setattr(lanes.Lanes, "block", fail)
+    x[:] = 1.0
+    with pytest.raises(MemoryError, match="of a thread"):
+        mapped(x)
+    monkeypatch.setattr(lanes.Lanes, "block", block)
+    assert np.all(mapped(x) == 0.0)
+
+
+@pytest.mark.parametrize("extent", [rows.LONG - 1, rows.LONG, rows.LONG + 1])
+def test_long_rows_run_without_the_lock(extent):
+    """Other threads run meanwhile; the same numbers come of rows that hold it."""
+    x = random.normal(size=extent)
+    compiled = compiled_of(lambda x: np.sum(np.sin(x) * x))
+    turns, done = [0], threading.Event()
+
+    def turn():
+        while not done.is_set():
+            turns[0] += 1
+
+    other = threading.Thread(target=turn)
+    other.start()
+    try:
+        for _ in range(30):
+            value, gradient = compiled.value_and_grad(x)
+    finally:
+        done.set()
+        other.join()
+    assert turns[0]
+    assert value == pytest.approx(np.sum(np.sin(x) * x), rel=1e-12)
+    assert np.allclose(gradient, np.cos(x) * x + np.sin(x), rtol=1e-12, atol=1e-14)
+
+
+def test_threads_are_at_least_one():
+    with pytest.raises(ValueError, match="at least 1"):
+        tg.func.vmap(np.sin, threads=0)
+    with pytest.raises(TypeError):
+        tg.func.vmap(np.sin, threads=1.5)
 
 
 def test_results_are_of_their_own():

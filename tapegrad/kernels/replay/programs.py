@@ -22,18 +22,24 @@ def run_rows(state: int, begin: int, end: int) -> int:
 
 
 def rows_from(state: int, begin: int, end: int) -> int:
-    """As `run_rows`, but for errors."""
-    row = begin
+    """As `run_rows`, but for errors.
+
+    Without Python's lock where rows run long, have no Tensors that somebody may ask for and call no Python.
+    """
+    s, row, thread = i64(state), begin, 0
     while row < end:
-        at = i64(state).program_rows + 8 * PROGRAM_ROW * row
+        at = s.program_rows + 8 * PROGRAM_ROW * row
         kind = i64(at).row_kind
-        if kind == BY_PYTHON:
-            return row
-        if kind == BY_CALL:
-            if call_row(state, at) == 0:
+        if kind == BY_PYTHON or kind == BY_CALL:
+            take_lock(state, thread)
+            thread = 0
+            if kind == BY_PYTHON or call_row(state, at) == 0:
                 return row
             row += 1
-        elif kind >= BY_TOTAL:
+            continue
+        if s.runs_long != 0 and s.event_count == 0 and thread == 0:
+            thread = call(s.release_lock)
+        if kind >= BY_TOTAL:
             if kind == BY_TOTAL:
                 add_up(at)
             elif kind == BY_REDUCTION:
@@ -47,9 +53,17 @@ def rows_from(state: int, begin: int, end: int) -> int:
         else:
             stop = min(end, i64(at).row_group)
             if run_group(at, stop - row) == 0:
-                i64(state)[ABANDONED] = 1
+                s[ABANDONED] = 1
             row = stop
+    take_lock(state, thread)
     return end
+
+
+def take_lock(state: int, thread: int) -> int:
+    """Take Python's lock, where it was released by a thread, as which it goes on."""
+    if thread != 0:
+        invoke(i64(state).take_lock, thread)
+    return thread
 
 
 def run_group(at: int, count: int) -> int:
