@@ -104,7 +104,7 @@ def _kept(make, n, dtype, *args):
 
 
 def _triangle(n, function, k, dtype):
-    return function(np.ones((n, n), dtype), k)
+    return np.tri(n, k=k, dtype=dtype) if function is np.tril else np.tri(n, k=-k, dtype=dtype).T
 
 
 def _halved(n, dtype):
@@ -120,8 +120,12 @@ def real_dtype(x):
 
 def gaps(w):
     """1 / (w[j] - w[i]) off the diagonal: infinite where two are equal."""
-    one = identity(w)
-    return (1 - one) / (w[..., None, :] - w[..., :, None] + one)
+    if type(w) is not np.ndarray:
+        one = identity(w)
+        return (1 - one) / (w[..., None, :] - w[..., :, None] + one)
+    found = subtract(w[..., None, :], w[..., :, None])
+    np.einsum("...ii->...i", found)[...] = np.inf
+    return np.divide(1, found, out=found)
 
 
 def outside(q, x):
