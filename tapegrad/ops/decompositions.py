@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL
+from tapegrad.ops.lapack import SMALL, solve_square
 from tapegrad.ops.primitive import conj, primitive
 from tapegrad.ops.triangles import multiply_triangle, solve_triangle
 
@@ -375,7 +375,7 @@ class eig:
             own = matmul(adjoint(v), ct)
             lengths = real(diagonal(own))
             inner = conj(gaps(w)) * (own - scaled(matmul(adjoint(v), v), lengths))
-        found = np.linalg.solve(adjoint(v), matmul(inner, adjoint(v)))
+        found = solve_square(adjoint(v), matmul(inner, adjoint(v)))
         return {0: found if a.dtype.kind == "c" else real(found)}
 
     def jvp(tangents, out, inputs, factors, part):
