@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +259,8 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
 def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     """`new` with the dtype of x and the shape of the elements written to."""
     value = value_of(new)
+    if value.dtype is x._v.dtype and value.shape == shape:
+        return new if requires_grad(new) else value
     extra_axes = value.ndim - len(shape)
     if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
         inner = value.shape[extra_axes:]
@@ -656,7 +659,7 @@ def take_history(x: Handle) -> None:
     """Give a stale handle the history of what it is a view of."""
     _refuse_torn(x)
     whole = x._extra.storage.whole
-    with enable_grad():
+    with nullcontext() if is_grad_enabled() else enable_grad():
         if x._v.flags.writeable:
             where = _where(x._v, whole._v, EVERYTHING)
             op = REGISTRY["view"]

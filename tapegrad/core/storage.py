@@ -8,6 +8,7 @@ Tensor, a leaf made of a view and a view made while nothing is recorded have sto
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegr
 DUAL.limit, DUAL.serial = LEFT, 1 << 62
 OPEN: set[weakref.ref[Level]] = set()  # levels of forward mode that are open, in any thread
 ndarray = np.ndarray
-Window = tuple[int, tuple[int, ...], tuple[int, ...]]
+Shape = tuple[int, ...]
+Window = tuple[int, Shape, Shape]
 
 
 class Memory:
@@ -181,14 +183,25 @@ def window(value: np.ndarray, whole: np.ndarray) -> Window | None:
 
 
 def _window_along(value: np.ndarray, whole: np.ndarray) -> Window | None:
+    """As `window`, of a whole in another order than C's."""
+    if value.size == 0:
+        return None
+    offset = abi.location(value) - abi.location(whole)
+    return _along(offset, value.shape, value.strides, whole.shape, whole.strides, whole.itemsize)
+
+
+@functools.lru_cache(maxsize=256)
+def _along(
+    offset: int, shape: Shape, strides: Shape, whole_shape: Shape, whole_strides: Shape, size: int
+) -> Window | None:
     """As `window`, of a whole each of whose strides is more than the smaller ones reach together.
 
     Then an element's address tells its place along each axis, a stride of the view the step along each, if
     what it leads to stays within the whole.
     """
-    size, step, reach = whole.itemsize, 1, 0
+    step, reach = 1, 0
     axes = []  # stride, step in C order, extent
-    for s, n in zip(reversed(whole.strides), reversed(whole.shape), strict=True):
+    for s, n in zip(reversed(whole_strides), reversed(whole_shape), strict=True):
         if n > 1:
             axes.append((s // size, step, n))
         step *= n
@@ -198,15 +211,13 @@ def _window_along(value: np.ndarray, whole: np.ndarray) -> Window | None:
             return None
         reach += s * (n - 1)
     axes.reverse()
-    if value.size == 0:
-        return None
-    rest, first, ends = (abi.location(value) - abi.location(whole)) // size, 0, []
+    rest, first, ends = offset // size, 0, []
     for s, step, n in axes:
         at, rest = divmod(rest, s)
         first += at * step
         ends.append([at, at - n])
     along = []
-    for stride, count in zip(value.strides, value.shape, strict=True):
+    for stride, count in zip(strides, shape, strict=True):
         total, rest = 0, stride // size * (count > 1)
         for (s, step, _), end in zip(axes, ends, strict=True):
             taken = rest // s if rest > 0 else -(-rest // s)
@@ -216,7 +227,7 @@ def _window_along(value: np.ndarray, whole: np.ndarray) -> Window | None:
         if rest:
             return None
         along.append(total)
-    return None if any(low < 0 or high >= 0 for low, high in ends) else (first, value.shape, tuple(along))
+    return None if any(low < 0 or high >= 0 for low, high in ends) else (first, shape, tuple(along))
 
 
 def places(value: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 VECTORISED = {
     "add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum", "equal_bytes",
     "count_up",
-    "multiply_add", "combine", "divide_by", "choose",
+    "multiply_add", "combine", "divide_by", "choose", "add_tiles",
 }  # fmt: skip
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 

@@ -126,7 +126,8 @@ def rot90(m: TensorOrArray, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tenso
         return m[...]
     if k == 2:
         return flip(m, (first, second))
-    return swapaxes(flip(m, second), first, second) if k == 1 else flip(swapaxes(m, first, second), second)
+    # rows are reversed, not the elements in them
+    return flip(swapaxes(m, first, second), first) if k == 1 else swapaxes(flip(m, first), first, second)
 
 
 @implements(np.fliplr)

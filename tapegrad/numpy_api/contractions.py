@@ -124,7 +124,9 @@ def vecdot(x1: Operand, x2: Operand, axis: int = -1, keepdims: bool = False) -> 
     if x.ndim == y.ndim == 1:
         found = np.matmul(conjugate(x), y)
     else:
-        x, y = broadcast_arrays(conjugate(x), y)
+        x = conjugate(x)
+        if x.shape != y.shape:
+            x, y = broadcast_arrays(x, y)
         found = np.matmul(x[..., None, :], y[..., None])[..., 0, 0]
     return np.expand_dims(found, axis) if keepdims else found
 

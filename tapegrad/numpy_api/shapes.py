@@ -117,7 +117,11 @@ def transpose(a: TensorOrArray, axes: Any = None) -> Tensor:
         axes = tuple(axis_of(x, a, "transpose") for a in axes)
         if sorted(axes) != list(range(ndim)):
             raise ShapeError(f"transpose of shape {shape_of(x)}: axes {axes} are no permutation")
-    return apply(REGISTRY["transpose"], (x,), {"axes": axes}) if ndim > 1 else reshape(x, shape_of(x))
+    return _permuted(x, axes)
+
+
+def _permuted(x: TensorOrArray, axes: tuple[int, ...]) -> Tensor:
+    return apply(REGISTRY["transpose"], (x,), {"axes": axes}) if len(axes) > 1 else reshape(x, shape_of(x))
 
 
 @implements(np.swapaxes)
@@ -127,7 +131,7 @@ def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
     axes = list(range(ndim_of(x)))
     p, q = axis_of(x, axis1, "swapaxes"), axis_of(x, axis2, "swapaxes")
     axes[p], axes[q] = axes[q], axes[p]
-    return transpose(x, axes)
+    return _permuted(tensor_of(x), tuple(axes))
 
 
 @implements(np.linalg.matrix_transpose, np.matrix_transpose)

@@ -138,8 +138,8 @@ def of_number(x: Operand, axis: Axis) -> Axis:
 def axis_of(x: Operand, axis: int, what: str, extra: int = 0) -> int:
     """Return the axis meant, counted from the first."""
     ndim = ndim_of(x) + extra
-    if type(axis) is int and 0 <= axis < ndim:
-        return axis
+    if type(axis) is int and -ndim <= axis < ndim:
+        return axis % ndim
     try:
         return int(normalize_axis_index(operator.index(axis), ndim))
     except np.exceptions.AxisError as error:

@@ -23,8 +23,10 @@ def matmul(a, b):
     single = a.ndim == b.ndim == 2
     if a.nbytes < LARGE and b.nbytes < LARGE:
         return a.dot(b) if single else np.matmul(a, b)  # the former is quicker
-    stack = () if single else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), np.result_type(a, b)))
+    dtype, stack = a.dtype if a.dtype is b.dtype else np.result_type(a, b), a.shape[:-2]
+    if not single and stack != b.shape[:-2]:
+        stack = np.broadcast_shapes(stack, b.shape[:-2])
+    return np.matmul(a, b, out=pool.empty((*stack, a.shape[-2], b.shape[-1]), dtype))
 
 
 def product(a, b):

@@ -15,7 +15,7 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL
+from tapegrad.ops.lapack import SMALL, solve_square
 from tapegrad.ops.primitive import conj, primitive
 from tapegrad.ops.triangles import multiply_triangle, solve_triangle
 
@@ -104,7 +104,7 @@ def _kept(make, n, dtype, *args):
 
 
 def _triangle(n, function, k, dtype):
-    return function(np.ones((n, n), dtype), k)
+    return np.tri(n, k=k, dtype=dtype) if function is np.tril else np.tri(n, k=-k, dtype=dtype).T
 
 
 def _halved(n, dtype):
@@ -120,8 +120,12 @@ def real_dtype(x):
 
 def gaps(w):
     """1 / (w[j] - w[i]) off the diagonal: infinite where two are equal."""
-    one = identity(w)
-    return (1 - one) / (w[..., None, :] - w[..., :, None] + one)
+    if type(w) is not np.ndarray:
+        one = identity(w)
+        return (1 - one) / (w[..., None, :] - w[..., :, None] + one)
+    found = subtract(w[..., None, :], w[..., :, None])
+    np.einsum("...ii->...i", found)[...] = np.inf
+    return np.divide(1, found, out=found)
 
 
 def outside(q, x):
@@ -371,7 +375,7 @@ class eig:
             own = matmul(adjoint(v), ct)
             lengths = real(diagonal(own))
             inner = conj(gaps(w)) * (own - scaled(matmul(adjoint(v), v), lengths))
-        found = np.linalg.solve(adjoint(v), matmul(inner, adjoint(v)))
+        found = solve_square(adjoint(v), matmul(inner, adjoint(v)))
         return {0: found if a.dtype.kind == "c" else real(found)}
 
     def jvp(tangents, out, inputs, factors, part):

@@ -127,6 +127,19 @@ def _getrs(lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, b: np.ndarra
     return x.mT
 
 
+def solve_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a**-1 b for a rule: of one large matrix in its own precision, and so not with NumPy's bits."""
+    alike = type(a) is type(b) is np.ndarray and a.ndim == b.ndim == 2 and a.dtype is b.dtype
+    lapack = functions(a.dtype.char) if alike and len(a) > SMALL and a.dtype.char in LETTERS else None
+    if lapack is None or not b.size:
+        return np.linalg.solve(a, b)
+    factors, pivots = _getrf(lapack, a, a.dtype)
+    x = pool.empty(b.shape, b.dtype)
+    x[...] = b
+    solve_factors(factors, pivots, x, False)
+    return x
+
+
 def _words(lapack: Lapack, *numbers: int, room: int = 0) -> np.ndarray:
     """Return integers in memory, and room for more."""
     words = np.empty(len(numbers) + room, lapack.integer)

@@ -330,6 +330,14 @@ FFT = [
 
 OTHERS = [*SHAPES, *INDEXING, *REDUCTIONS, *PRODUCTS, *LINALG, *FFT]
 
+WITH_A_HISTORY = {  # what both libraries compute for a row then, where of constants they compute less
+    "linalg.eigvalsh": lambda m, x: m.linalg.eigh(x),
+    "linalg.eigvals": lambda m, x: m.linalg.eig(x),
+    **dict.fromkeys(
+        ("linalg.svdvals", "linalg.cond", "linalg.matrix_norm, nuclear"),
+        lambda m, x: m.linalg.svd(x, full_matrices=False),
+    ),
+}
 TORCH_HAS_NONE = {
     "recorded by sweeps only": "add_at embed",
     "no such function": """

@@ -10,11 +10,12 @@ so, and the exit status is 1. Then each round calls both in turn, on one thread.
 thread's time on the processor, which a busy machine disturbs least. Printed are best times in microseconds
 per call, ratios of ours to torch's, that of the best times and the median of the rounds'; and geometric
 means of both, for elementwise operations apart from all others. Rows that are slower, by best times, are
-named, with what NumPy and torch take for the value of constants: where NumPy's is the slower one and what is
-left without either is not, the row is so by the library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy
-computes linear algebra and covariances of single precision in double). The sweep of a linear operation, as
-of a transform or a running sum, is such an operation again. With --profile also the functions of ours that
-take most time in slower rows are printed.
+named, with what NumPy and torch take for the value of constants (of eigenvalues alone: with vectors, as both
+do where derivatives are to be taken): where NumPy's is the slower one and what is left without either is not,
+the row is so by the library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy computes linear algebra and
+covariances of single precision in double). The sweep of a linear operation, as of a transform or a running
+sum, is such an operation again. With --profile also the functions of ours that take most time in slower rows
+are printed.
 """
 
 import os
@@ -33,7 +34,7 @@ from time import thread_time
 import numpy as np
 
 from .gradbench.tools import Eager, Torch
-from .op_table import ELEMENTWISE, OTHERS
+from .op_table import ELEMENTWISE, OTHERS, WITH_A_HISTORY
 from .rounds import difference, in_turns, ratios
 
 SLOWER = 1.1  # ours to torch's: rows above are named
@@ -65,9 +66,9 @@ def calls_of(row, tool, arrays):
 
 
 def value_alone(row, tool, arrays):
-    """A function that computes a row's result of constants."""
-    _, letters, *functions = row
-    function = functions[tool.name == "torch" and len(functions) > 1]
+    """A function that computes of constants what a row's result is computed by where it has a history."""
+    name, letters, *functions = row
+    function = WITH_A_HISTORY.get(name) or functions[tool.name == "torch" and len(functions) > 1]
     return partial(function, tool.namespace, *[tool.array(np.array(arrays[a.lower()])) for a in letters])
 
 

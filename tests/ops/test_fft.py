@@ -159,6 +159,20 @@ def test_derivatives_over_three_axes(function):
     assert np.sum(np.real(np.conj(g.numpy()) * t)) == pytest.approx(wanted, rel=1e-12)
 
 
+@pytest.mark.parametrize("norm", ["backward", "ortho", "forward"])
+@pytest.mark.parametrize("function", [F.fft2, F.ifft2, F.rfft2, F.irfft2])
+def test_gradients_in_single_precision(function, norm):
+    """They are computed in single precision, and right to it; so are those that are recorded."""
+    given = drawn(33, 40) if function in (F.ifft2, F.irfft2) else drawn(33, 40).real
+    (wanted,) = tg.grad(np.sum(np.abs(function(x := leaf(given), norm=norm)) ** 2), x)
+    x = leaf(given.astype("F" if np.iscomplexobj(given) else "f"))
+    for record in (False, True):
+        (found,) = tg.grad(np.sum(np.abs(function(x, norm=norm)) ** 2), x, create_graph=record)
+        assert found.dtype == x.dtype
+        largest = np.max(np.abs(wanted.numpy()))
+        np.testing.assert_allclose(found.detach().numpy(), wanted.numpy(), 0, 1e-6 * largest)
+
+
 def test_frequencies_of_a_spectrum():
     """A sum over frequencies: those of NumPy are plain arrays."""
     x = leaf(np.sin(np.arange(16.0)))

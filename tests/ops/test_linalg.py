@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE, buffers, lapack, triangles
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.decompositions import solver
-from tapegrad.ops.lapack import SMALL
+from tapegrad.ops.lapack import SMALL, solve_square
 from tapegrad.tape.pool import give_back
 from tests.tiers import every
 
@@ -949,6 +950,27 @@ def test_lapack_is_found_here():
     assert lapack._logarithms(lapack.functions("d").integer) is not None
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
         assert lapack._ufuncs() is not None
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_systems_in_rules_are_numpys(dtype, order, random, lapack_or_none):
+    """To the precision of the operands, which stay as they are."""
+    for n in (0, SMALL, SMALL + 1, 3 * SMALL):
+        a, b = (np.array(well_conditioned(random, dtype, n), order=order) for _ in range(2))
+        for left, right in (
+            (a, b),
+            (a.T, b[:, :3]),
+            (a, b[:, :0]),
+            (a, b.astype("D")),
+            (np.stack([a, b]), b),
+        ):
+            kept, found, wanted = left.copy(), solve_square(left, right), np.linalg.solve(left, right)
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e3 * np.finfo(dtype).eps)
+            np.testing.assert_array_equal(left, kept)
+        with pytest.raises(np.linalg.LinAlgError, match="Singular") if n else nullcontext():
+            solve_square(a * 0, b)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

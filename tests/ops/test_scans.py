@@ -75,6 +75,26 @@ def test_few_lanes_and_many_give_the_same(shape, axis):
     assert n in shape
 
 
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("length", [1, 2, 17])
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
+def test_rows_side_by_side_are_rows_alone(rows, length, dtype):
+    random = np.random.default_rng(rows)
+    a, u = random.uniform(-1.3, 1.3, (2, rows, length)).astype(dtype)
+    weights = random.uniform(0.5, 1, (rows, length)).astype(dtype)
+    for call in (
+        lambda x, y: np.cumprod(x + y, 1),
+        lambda x, y: apply(REGISTRY["recurrence"], (x, y), {"axis": 1}),
+    ):
+        x, y = leaf(a), leaf(u)
+        found = tg.grad(np.sum(call(x, y) * weights), [x, y])
+        for k in range(rows):
+            one, other = leaf(a[k : k + 1]), leaf(u[k : k + 1])
+            alone = tg.grad(np.sum(call(one, other) * weights[k : k + 1]), [one, other])
+            for g, wanted in zip(found, alone, strict=True):
+                np.testing.assert_allclose(g.numpy()[k], wanted.numpy()[0], 1e-5 if dtype == "f" else 1e-14)
+
+
 def test_integers_and_single_precision():
     assert np.cumprod(tg.tensor([1, 2, 3])).tolist() == [1, 2, 6]
     assert np.cumulative_sum(tg.tensor([1, 2, 3]), include_initial=True).tolist() == [0, 1, 3, 6]

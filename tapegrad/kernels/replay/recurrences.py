@@ -51,11 +51,46 @@ def times(code: int, out: int, a: int, b: int, n: int, store: int, conjugate: in
     return 0
 
 
-def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shifted: int) -> int:
-    """What `recurrence` does with one row of n real numbers that lie beside each other."""
+def add_from_the_end(code: int, sums: int, a: int, n: int, rows: int) -> int:
+    """x[i] += a[i + 1] x[i + 1] in rows of n real numbers, four rows at a time, as each step waits for the
+    one before; how many rows that were.
+    """
+    for row in range(0, rows & ~3, 4):
+        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
+        last = row * n + n - 1
+        if code == 1:
+            x, y = f64(sums), f64(a)
+            for i in range(last, last - n, -1):
+                if i < last:
+                    t0, t1 = x[i] + t0, x[i + n] + t1
+                    t2, t3 = x[i + 2 * n] + t2, x[i + 3 * n] + t3
+                    x[i], x[i + n], x[i + 2 * n], x[i + 3 * n] = t0, t1, t2, t3
+                else:
+                    t0, t1, t2, t3 = x[i], x[i + n], x[i + 2 * n], x[i + 3 * n]
+                t0, t1, t2, t3 = t0 * y[i], t1 * y[i + n], t2 * y[i + 2 * n], t3 * y[i + 3 * n]
+        else:
+            u, v = f32(sums), f32(a)
+            for i in range(last, last - n, -1):
+                if i < last:
+                    t0, t1 = u[i] + t0, u[i + n] + t1
+                    t2, t3 = u[i + 2 * n] + t2, u[i + 3 * n] + t3
+                    u[i], u[i + n], u[i + 2 * n], u[i + 3 * n] = t0, t1, t2, t3
+                else:
+                    t0, t1, t2, t3 = u[i], u[i + n], u[i + 2 * n], u[i + 3 * n]
+                t0, t1, t2, t3 = t0 * v[i], t1 * v[i + n], t2 * v[i + 2 * n], t3 * v[i + 3 * n]
+    return rows & ~3
+
+
+def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shifted: int, added: int) -> int:
+    """What `recurrence` does with one row of n real numbers that lie beside each other, after it was `added`
+    up or not.
+    """
+    first = n - 2
+    if added:
+        first = -1
     if code == 1:
         x, y, z = f64(sums), f64(a), f64(before)
-        for i in range(n - 2, -1, -1):
+        for i in range(first, -1, -1):
             if kind == 2:
                 x[i] = y[i + 1] * x[i + 1]
             else:
@@ -69,7 +104,7 @@ def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shif
                 x[i] = z[i - 1] * x[i]
     else:
         u, v, w = f32(sums), f32(a), f32(before)
-        for i in range(n - 2, -1, -1):
+        for i in range(first, -1, -1):
             if kind == 2:
                 u[i] = v[i + 1] * u[i + 1]
             else:
@@ -130,10 +165,13 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
             copy(sums + (r * length + length - 1) * row, i64(s.cotangents)[k] + r * row, row)
     else:
         copy(sums, i64(s.cotangents)[k], count * size)
+    rows, shifted = 0, kind != 0 or slot == 1
+    if inside == 1 and code < COMPLEX and kind != 2:
+        rows = add_from_the_end(code, sums, a, length, outer)
     for r in range(outer):
         first = r * length * row
         if inside == 1 and code < COMPLEX:
-            sweep_row(code, kind, sums + first, a + first, before + first, length, kind != 0 or slot == 1)
+            sweep_row(code, kind, sums + first, a + first, before + first, length, shifted, r < rows)
             if kind == 0 and slot == 1:
                 zero(sums + first, row)
             continue
@@ -145,7 +183,7 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
             for i in range(1, length):
                 at = first + i * row
                 times(code, before + at, before + at - row, a + at, inside, 1, 0)
-        if kind != 0 or slot == 1:
+        if shifted:
             for i in range(length - 1, 0, -1):
                 at = first + i * row
                 times(code, sums + at, before + at - row, sums + at, inside, 1, 1)
