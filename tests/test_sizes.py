@@ -13,7 +13,7 @@ import tapegrad as tg
 from tapegrad.compilation.function import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.ops import kinks, lapack
-from tapegrad.ops.triangles import BLOCK, solve_factors, solve_triangle
+from tapegrad.ops.triangles import BLOCK, inverse_of_factors, solve_factors, solve_triangle, through_cholesky
 from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
@@ -602,6 +602,24 @@ def records_swept_and_recorded(n):
 def rows_eliminated(n):
     for rows in (n, n + BLOCK, 4 * n):
         triangular_systems_are_solved(rows, 3)
+        inverses_and_cotangents_are_those_of_numpy(rows)
+
+
+def inverses_and_cotangents_are_those_of_numpy(n):
+    random = np.random.default_rng(n)
+    for char in "fdFD":
+        a = (random.uniform(-1, 1, (n, n)) / n + 2 * np.eye(n))[random.permutation(n)].astype(char)
+        low = (np.tril(random.uniform(-1, 1, (n, n))) / n + np.eye(n)).astype(char)
+        if char in "FD":
+            a, low = a * np.exp(0.3j).astype(char), low - 0.3j * np.tril(low, -1)
+        close = {"rtol": 0, "atol": 100 * n * np.finfo(char).eps}
+        lapacks = lapack._getrf(lapack.functions(char), a, a.dtype)
+        np.testing.assert_allclose(inverse_of_factors(*lapacks), np.linalg.inv(a).T, **close)
+        ct, back = random.uniform(-1, 1, (n, n)).astype(char), np.linalg.inv(low.astype("D"))
+        inner = np.tril(np.conj(low.T) @ ct) * (1 - np.eye(n) / 2)
+        wanted = np.conj(back.T) @ inner @ back
+        wanted = (wanted + np.conj(wanted.T)) / 2
+        np.testing.assert_allclose(through_cholesky(low, ct, False), wanted, **close)
 
 
 @crosses("ops.triangles", "COLUMNS", full=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.blas import LETTERS, numpys
-from tapegrad.ops.triangles import solve_factors
+from tapegrad.ops.triangles import inverse_of_factors, solve_factors
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
@@ -317,12 +317,8 @@ class LU(Kept):
         return np.moveaxis(x, 0, -2) if b.ndim > 2 else x
 
     def inverse(self, a: np.ndarray) -> np.ndarray:
-        """Return the inverse."""
-        found = pool.empty(a.shape, self.dtype)
-        found[...] = 0
-        found.flat[:: len(a) + 1] = 1
-        self._overwrite(a, found)
-        return found.astype(self.own, copy=False)
+        """Return the inverse, whose transpose is in C order."""
+        return inverse_of_factors(*self._factors(a)).astype(self.own, copy=False).T
 
     def _overwrite(self, a: np.ndarray, x: np.ndarray, turned: bool = False) -> None:
         """Overwrite right sides by solutions."""

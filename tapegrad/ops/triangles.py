@@ -1,4 +1,4 @@
-"""Products and systems with triangular matrices, and systems with LU factors.
+"""Systems with triangular matrices and with LU factors, inverses by these, and cotangents through Cholesky's.
 
 OpenBLAS takes for a triangular system three times what its product of matrices takes for as many
 multiplications. Here a few rows are eliminated one by one, and all others by such products, NumPy's by
@@ -21,9 +21,11 @@ from tapegrad.tape import pool
 
 BLOCK = 16  # rows that are eliminated one by one; a power of two
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
-# What the kernel solves: a triangular system; one with LU factors, or with their transpose.
-LOWER, UPPER, FACTORS, TRANSPOSED = range(4)
-SYSTEMS = '''"""Systems with a triangular matrix, or with LU factors, of right sides in C order."""
+# What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
+# identity on its right.
+LOWER, UPPER, FACTORS, TRANSPOSED, INVERSE = range(5)
+ELIMINATION = '''"""Elimination of unknowns of triangular systems, by products of matrices."""
+import numpy as np
 from llvmlite import ir
 from numba import carray, cfunc, {dtype}, njit, types
 from numba.core import cgutils
@@ -53,33 +55,38 @@ def call(typing, address, *kinds):
 
 
 @njit(boundscheck=BOUNDS, error_model="numpy")
-def eliminate(gemm, t, row, column, upper, unit, x):
-    """Overwrite x by t**-1 x; of t a row, and a column, begin so many elements after the one before."""
-    n, m = x.shape
-    one = {dtype}(1)
+def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
+    """Overwrite some columns of x by t**-1 x; of t a row, and a column, begin so many elements after another.
+
+    If x is the `identity` and t a lower triangle, nothing is computed of the zeros above.
+    """
+    n, one = len(x), {dtype}(1)
     for done in range(0, n, BLOCK):
         if done:  # what is known is put into as many rows more as make the products large
             known = done & -done
             rows = min(known, n - done)
             first, source = (n - done - rows, n - done) if upper else (done, done - known)
-            call(gemm, ord("N"), ord("N") if column == 1 else ord("T"), m, rows, known, -one, x[source:], m,
-                 t[first * row + source * column :], max(row, column), one, x[first:], m)
+            stop = done if identity else end
+            call(gemm, ord("N"), ord("N") if column == 1 else ord("T"), stop - begin, rows, known, -one,
+                 x[source:, begin:], x.shape[1], t[first * row + source * column :], max(row, column), one,
+                 x[first:, begin:], x.shape[1])
         size = min(BLOCK, n - done)
         top = n - done - size if upper else done
-        for left in range(0, m, COLUMNS):
-            right = min(left + COLUMNS, m)
+        stop = top + size if identity else end
+        for left in range(begin, stop, COLUMNS):
+            right = min(left + COLUMNS, stop)
             for k in range(size):
                 i = top + size - 1 - k if upper else top + k
-                out, at, begin = x[i, left:right], i * row, i + 1 if upper else top
-                fours = begin + k // 4 * 4
-                for j in range(begin, fours, 4):
+                out, at, near = x[i, left:right], i * row, i + 1 if upper else top
+                fours = near + k // 4 * 4
+                for j in range(near, fours, 4):
                     a, b = x[j, left:right], x[j + 1, left:right]
                     c, d = x[j + 2, left:right], x[j + 3, left:right]
                     p, q = t[at + j * column], t[at + (j + 1) * column]
                     r, s = t[at + (j + 2) * column], t[at + (j + 3) * column]
                     for l in range(len(out)):
                         out[l] = out[l] - p * a[l] - q * b[l] - r * c[l] - s * d[l]
-                for j in range(fours, begin + k):
+                for j in range(fours, near + k):
                     p, a = t[at + j * column], x[j, left:right]
                     for l in range(len(out)):
                         out[l] -= p * a[l]
@@ -89,7 +96,8 @@ def eliminate(gemm, t, row, column, upper, unit, x):
                         out[l] /= p
 
 
-@njit(boundscheck=BOUNDS)
+'''
+SYSTEMS = """@njit(boundscheck=BOUNDS)
 def exchange(x, i, j):
     for l in range(x.shape[1]):
         x[i, l], x[j, l] = x[j, l], x[i, l]
@@ -102,28 +110,87 @@ def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
     if what == {FACTORS}:
         for i in range(n):
             exchange(x, i, pivots[i] - 1)
+    if what == {INVERSE}:
+        x[:] = 0
+        for i in range(n):
+            x[i, i] = 1
     for upper in range(2):
         if what > {UPPER} or what == upper:
-            unit = what == ({TRANSPOSED} if upper else {FACTORS})
-            eliminate(gemm, t, row, column, upper == 1, unit, x)
-    if what == {TRANSPOSED}:
+            unit, identity = (what == {FACTORS}) != (upper == 1), what == {INVERSE} and not upper
+            eliminate(gemm, t, row, column, upper == 1, unit and what > {UPPER}, identity, x, 0, m)
+    if what >= {TRANSPOSED}:
         for i in range(n - 1, -1, -1):
             exchange(x, i, pivots[i] - 1)
+"""
+CHOLESKY = '''@njit(boundscheck=BOUNDS, error_model="numpy")
+def block(u, x, top, end):
+    """The same of a few rows, one by one."""
+    for j in range(end - 1, top - 1, -1):
+        d, moved = u[j, j].real, x[j, j].real
+        for k in range(j + 1, end):
+            x[j, k] /= d
+            moved -= (x[j, k] * np.conj(u[j, k])).real
+        for i in range(top, j):
+            total = u[i, j] * (moved / d)
+            for k in range(j + 1, end):
+                total += np.conj(x[j, k]) * u[i, k]
+                x[i, k] -= x[j, k] * u[i, j]
+            x[i, j] -= total
+        x[j, j] = moved / (2 * d)
+    mirror(x, top, end, top, end)
+
+
+@njit(boundscheck=BOUNDS)
+def mirror(x, top, end, left, right):
+    """Halve a part of the upper triangle, and give the lower one the other halves."""
+    for i in range(top, end):
+        for j in range(max(left, i + 1), right):
+            x[i, j] *= 0.5
+    for j in range(left, right):
+        for i in range(top, min(end, j)):
+            x[j, i] = np.conj(x[i, j])
+
+
+@njit(boundscheck=BOUNDS, error_model="numpy")
+def reverse(gemm, u, x):
+    """Overwrite an upper triangle, the cotangent of u, by that of u**H u: a Hermitian matrix."""
+    n, one, flat = len(u), {dtype}(1), u.reshape(-1)
+    for top in range((n - 1) // BLOCK * BLOCK, -1, -BLOCK):
+        block(u, x, top, min(top + BLOCK, n))
+        if top:  # rows from here to `end` are done; of as many before, what lies to their right
+            size = top & -top
+            first, end = top - size, min(top + size, n)
+            side, corner = x[first:, top:], x[first:, first:]
+            call(gemm, ord("N"), ord("N"), end - top, size, end - top, -one - one, x[top:, top:], n,
+                 u[first:, top:], n, one, side, n)
+            eliminate(gemm, flat[first * (n + 1) :], n, 1, True, False, False, x[first:top], top, end)
+            call(gemm, ord("C"), ord("N"), size, size, end - top, -one, side, n, u[first:, top:], n, one,
+                 corner, n)
+            mirror(x, first, top, top, end)
+
+
+@cfunc("void(int64, CPointer({dtype}), int64, CPointer({dtype}), int64, int64)", cache=CACHE,
+       boundscheck=BOUNDS, error_model="numpy")
+def kernel(gemm, factors, stack, cotangents, count, n):
+    u, x = carray(factors, (stack, n, n)), carray(cotangents, (count, n, n))
+    for k in range(count):
+        reverse(gemm, u[k % stack], x[k])
 '''
+KERNELS = {"systems": (SYSTEMS, "ipiiipipi"), "cholesky": (CHOLESKY, "ipipii")}  # integers and places
 Kernel = Callable[..., None]
 
 
 @functools.cache
-def _kernel(char: str) -> tuple[Kernel, int] | None:
-    """Return the compiled function for a dtype and where NumPy's product is; None where that is not found."""
+def _kernel(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
+    """Return a compiled function for a dtype and where NumPy's product is; None where that is not found."""
     known, products = numpys(char, {}), numpys_products()
     if known is None or not products:
         return None
+    source, arguments = KERNELS[name]
     names = {k: x for k, x in globals().items() if k.isupper()}
-    text = SYSTEMS.format(dtype=np.dtype(char).name, integer=known[0].name, **names)
-    word, place = ctypes.c_int64, ctypes.c_void_p
-    form = ctypes.CFUNCTYPE(None, word, place, word, word, word, place, word, place, word)
-    return form(cache.load("systems", text).kernel.address), products[char]
+    text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=known[0].name, **names)
+    form = ctypes.CFUNCTYPE(None, *({"i": ctypes.c_int64, "p": ctypes.c_void_p}[x] for x in arguments))
+    return form(cache.load(name, text).kernel.address), products[char]
 
 
 def _solve(what: int, matrix: np.ndarray, x: np.ndarray, pivots: np.ndarray | None = None) -> None:
@@ -169,23 +236,27 @@ def solve_factors(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray, transp
     _solve(TRANSPOSED if transposed else FACTORS, factors.T if transposed else factors, x, pivots)
 
 
-def multiply_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return r x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
-    known = _trmm(r.dtype.char) if _fits(r, x) else None
-    if known is None:
-        return np.matmul(r, x)
-    (integer, trmm), r = known, _in_one_piece(r)
-    found, (rows, columns), at = _laid(x), x.shape[-2:], abi.location
-    numbers, one = np.array([columns, rows], integer), np.ones(1, r.dtype)
-    m, n = at(numbers), at(numbers[1:])
-    # In Fortran's order each lies there transposed, so that r is on its right, and transposed too.
-    upper, turned = (b"U", b"T") if r.flags.f_contiguous else (b"L", b"N")
-    for part in found.reshape(-1, rows, columns):
-        trmm(b"R", upper, turned, b"N", m, n, at(one), at(r), n, at(part), m, 1, 1, 1, 1)
+def inverse_of_factors(factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
+    """Return the transposed inverse of a matrix whose LU factors and pivots these are."""
+    found = pool.empty(factors.shape, factors.dtype)
+    _solve(INVERSE, factors.T, found, pivots)
     return found
 
 
-@functools.cache
-def _trmm(char: str) -> tuple[np.dtype, Callable[..., None]] | None:
-    known = numpys(char, {"trmm": (11, 4)})
-    return known and (known[0], known[1]["trmm"])
+def through_cholesky(out: np.ndarray, ct: np.ndarray, upper: bool) -> np.ndarray | None:
+    """Return the cotangent of matrices by that of their Cholesky factors; None where there is no function.
+
+    The factorisation itself in reverse (Murray 2016, "Differentiation of the Cholesky decomposition"), which
+    takes less than a third of the multiplications of two triangular systems and a product. There may be
+    stacks of cotangents for the same factors.
+    """
+    alike = type(out) is type(ct) is np.ndarray and out.dtype is ct.dtype and out.dtype.char in LETTERS
+    if not alike or not ct.size or (known := _kernel(out.dtype.char, "cholesky")) is None:
+        return None
+    (kernel, product), n, at = known, out.shape[-1], abi.location
+    factors, found = (x if upper else x.mT for x in (out, ct))
+    factors, found = factors if factors.flags.c_contiguous else _laid(factors), _laid(found)
+    if not upper and out.dtype.kind == "c":
+        factors, found = np.conjugate(factors), np.conjugate(found, out=found)
+    kernel(product, at(factors), out.size // n**2, at(found), ct.size // n**2, n)
+    return found

@@ -320,7 +320,17 @@ class Tape:
         if at in self.shadows:
             self.log[at - 1] = value
             del self.shadows[at]
-            self.weigh(value.nbytes)
+            if not self._is_of_leaf(at, value):
+                self.weigh(value.nbytes)
+
+    def _is_of_leaf(self, at: Position, value: np.ndarray) -> bool:
+        """Whether a value lies in the memory of a leaf, its record's first operand, which has it anyway."""
+        log, base = self.log, value.base
+        first = log[at - STRIDE + 1]
+        if base is None or not first or log[first - STRIDE] != LEAF:
+            return False
+        known = log[first - 1]
+        return base is known or base is getattr(known, "base", None)
 
     def keep_late(self, at: Position, value: np.ndarray) -> None:
         """Log a value that was computed after its record was committed; refer to it if the tape is left."""

@@ -836,33 +836,51 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         found = np.asarray(solve(right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
-        if type(right) is np.ndarray:
-            mixed = triangles.multiply_triangle(r, right * (1 + 1j))  # of another dtype, if r is real
-            np.testing.assert_allclose(mixed, r @ right * (1 + 1j), rtol=0, atol=1e2 * eps * (n + 1))
-            if n:
-                with pytest.raises(ValueError):
-                    solve(right[..., 1:, :])
-            product = triangles.multiply_triangle(r, right)
-            assert product.dtype == wanted.dtype and product is not right
-            np.testing.assert_allclose(product, r @ right, rtol=0, atol=50 * eps * (n + 1))
+        if type(right) is np.ndarray and n:
+            with pytest.raises(ValueError):
+                solve(right[..., 1:, :])
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("upper", [False, True])
-def test_large_triangular_factors_are_those_of_small_ones(upper, dtype, random, lapack_or_none):
-    """Cholesky's rule calls LAPACK where there is one, of matrices of more than some rows."""
-    for n in (SMALL, SMALL + 1):
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_reverse_of_cholesky_is_its_formula(order, upper, dtype, random, lapack_or_none):
+    """On arrays the factorisation goes backwards; what is recorded is a formula by triangular systems."""
+    for n in (1, 5, SMALL + 1, 3 * SMALL - 1):
         a = well_conditioned(random, dtype, n)
-        a = a @ np.conj(a.T) + np.eye(n, dtype=dtype)
+        a = np.array(a @ np.conj(a.T) + np.eye(n, dtype=dtype), order=order)
         for x in (leaf(a), leaf(np.stack([a, 2 * a]))):
             out = L.cholesky(x, upper=upper)
             seed = random.normal(size=out.shape) * (1 - 0.5j if dtype in "FD" else 1)
-            seed = tg.tensor(seed.astype(dtype))
+            seed = tg.tensor(np.array(seed, dtype, order=order))
             (found,) = tg.grad(out, x, seed, retain_graph=True)
             (wanted,) = tg.grad(out, x, seed, create_graph=True)
             tolerance = 100 * np.finfo(dtype).eps * abs(wanted.detach().numpy()).max()
             np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=0, atol=tolerance)
             np.testing.assert_array_equal(found.numpy(), np.conj(found.numpy().mT))
+            lanes = np.stack([seed.numpy(), 1 - 2 * seed.numpy()])
+            both = tg.grad(out, x, tg.tensor(lanes), is_grads_batched=True)[0].numpy()
+            np.testing.assert_allclose(both[0], found.numpy(), rtol=0, atol=tolerance)
+            at_once = triangles.through_cholesky(out.detach().numpy(), lanes, upper)
+            if at_once is not None:
+                np.testing.assert_array_equal(at_once[0], found.numpy())
+                np.testing.assert_allclose(at_once, both, rtol=0, atol=4 * tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_reverse_of_cholesky_reads_its_triangle_alone(dtype, random):
+    """What a cotangent has beside the triangle of the factor is no number here, and stays as it is."""
+    a = well_conditioned(random, dtype, 40)
+    a = a @ np.conj(a.T) + np.eye(40, dtype=dtype)
+    for upper in (False, True):
+        part = np.triu if upper else np.tril
+        out = L.cholesky(leaf(a), upper=upper)
+        seed = part(random.normal(size=a.shape)).astype(dtype)
+        spoiled = np.where(part(np.ones(a.shape)), seed, np.nan).astype(dtype)
+        kept = spoiled.copy()
+        found = triangles.through_cholesky(out.detach().numpy(), spoiled, upper)
+        np.testing.assert_array_equal(spoiled, kept)
+        np.testing.assert_array_equal(found, triangles.through_cholesky(out.detach().numpy(), seed, upper))
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
@@ -939,14 +957,13 @@ def lapack_or_none(request, monkeypatch):
     """LAPACK by address and, as where it is not to be found, NumPy's functions alone."""
     if request.param == "not to be found":
         monkeypatch.setattr(lapack, "functions", lambda char: None)
-        monkeypatch.setattr(triangles, "_kernel", lambda char: None)
-        monkeypatch.setattr(triangles, "_trmm", lambda char: None)
+        monkeypatch.setattr(triangles, "_kernel", lambda *names: None)
 
 
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
-    assert all(f(char) is not None for char in "fdFD" for f in (triangles._kernel, triangles._trmm))
+    assert all(triangles._kernel(char, name) for char in "fdFD" for name in triangles.KERNELS)
     assert lapack._logarithms(lapack.functions("d").integer) is not None
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
         assert lapack._ufuncs() is not None

@@ -46,7 +46,6 @@ EQUIVALENT = {
     r"copysign, .*: negated in 0": "-0 is 0",
     r"_left_out, [^|]* in eps \* max": "another limit of what is rounding alone",
     r"_moving_spaces, .* in np.finfo": "another limit of what is rounding alone",
-    r"cholesky.vjp, .*(up.ndim|len\(up\))": "another way to the same",
     r"_left_out, .*: another number in 2 \|": "another limit of what is rounding alone",
     r"_left_out, .*: (another number in (0.0|1.0|1e-08|3|1 \| of (int|1))|right operand dropped in int)":
         "more terms than it takes",

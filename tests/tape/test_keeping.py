@@ -68,3 +68,23 @@ def test_values_let_go_of_leave_the_tape(gone):
         total = total + value
     (g,) = tg.grad(total, x)
     assert g.item() == pytest.approx(sum(k * np.cos(0.5 * k) for k in range(gone, 200)), rel=1e-12)
+
+
+VIEWS = {"transposed": lambda x: x.T, "sliced": lambda x: x[1:], "reshaped": lambda x: x.reshape(-1)}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_leaves_weigh_nothing(name):
+    """They lie in memory that the leaf has; a value of the tape's own ends it when so much is kept."""
+    n = int((tapes.MAX_BYTES / 8) ** 0.5) + 2
+    x = tg.tensor(np.linspace(-1, 1, n * n).reshape(n, n), requires_grad=True)
+    for own in (False, True):
+        tg.tensor(1.0, requires_grad=True) * 2.0
+        tapes.close(tapes.local.tape)
+        part = VIEWS[name](x * 1.5 if own else x)
+        y = np.sum(part * part)
+        assert (y._tape.limit <= 0 or len(y._tape.older) > 0) == own
+        (g,) = tg.grad(y, x)
+        wanted = x.detach().numpy() * (4.5 if own else 2.0)
+        wanted[: name == "sliced"] = 0
+        np.testing.assert_allclose(g.numpy(), wanted, rtol=1e-14)

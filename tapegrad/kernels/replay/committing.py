@@ -279,7 +279,21 @@ def keep(tape: int, at: int, value: int) -> int:
         return 0
     if call(g.dict_delete, obj(tape).shadows, at) & 0xFFFFFFFF:
         return 0
+    if is_of_leaf(obj(log).items, place, value):
+        return 1
     return weigh(tape, size_of(value))
+
+
+def is_of_leaf(items: int, place: int, value: int) -> int:
+    """Whether a value logged at a place lies in the memory of a leaf, its first operand, which has it anyway."""
+    g, log = i64(shared()), i64(items)
+    first = call(g.long_as, log[place - VALUE_ENTRY + FIRST_ENTRY])
+    if first == 0:
+        return 0
+    opcode, known, base = log[first - ENTRIES + OPCODE_ENTRY], log[first - ENTRIES + VALUE_ENTRY], obj(value).base
+    if opcode != g.leaf_opcode or obj(known).type != g.ndarray_type or base == 0:
+        return 0
+    return base == known or base == obj(known).base
 
 
 def is_const(tape: int, at: int) -> int:
