@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.memory import LARGE
+from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
@@ -70,15 +71,6 @@ class Called(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class Passive:
-    """What computes an event without a derivative, as an op computes another one."""
-
-    name = "passive"
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.forward = function
-
-
 class Event(NamedTuple):
     """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called.
 
@@ -94,12 +86,41 @@ class Event(NamedTuple):
     known: bool = True
 
 
+def activity(events: Sequence[Event]) -> list[bool]:
+    """Of which events the results depend on the arguments."""
+    active: list[bool] = []
+    for event in events:
+        passive = isinstance(event.op, Passive)
+        active.append(not passive and any(moves(source, active) for source in event.operands))
+    return active
+
+
+def moves(source: Source, active: Sequence[bool]) -> bool:
+    """Whether an operand depends on the arguments."""
+    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value])
+
+
 class History(NamedTuple):
-    """What tells a Tensor with a history, if it is not written to: address, serial of the tape, position."""
+    """What tells a Tensor with a history, if it is not written to: address, serial of the tape, position.
+
+    Of one without a history, that a call has computed, the serial is `FLAT` and it is known by its number.
+    """
 
     handle: int
     serial: int
     at: int
+
+
+class Flat(NamedTuple):
+    """A Tensor without a history that a call has computed, the value it was given, what tells it."""
+
+    handle: Handle
+    value: Any
+    told: History
+
+    def is_as_made(self) -> bool:
+        """Whether nobody has written to it, or seen it otherwise."""
+        return self.handle._v is self.value and self.handle._extra is None
 
 
 class Trace(NamedTuple):
@@ -128,23 +149,43 @@ class Trace(NamedTuple):
         """Return the operations, and the number of that which gave a Tensor."""
         known = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
         events: list[Event] = []
-        for k, entry in enumerate(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True)):
+        entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
+        used = _used(entries)
+        for k, entry in enumerate(entries):
             background.pause()
-            op, value, operands = entry[0], entry[4], entry[5]
+            op, value, told = entry[0], entry[4], History(*entry[1:4])
+            if told.serial == FLAT and told not in used:
+                continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(operands) is list else ({}, False)
-            if type(operands) is not list:
-                operands = [x if i is None else History(i, j, x) for i, j, x in (entry[5:8], entry[8:11])]
-                operands = operands[: op.arity]
-            sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands))
+            attrs, view = entry[6:8] if type(entry[5]) is list else ({}, False)
+            sources = tuple(_source(op, q, x, known) for q, x in enumerate(_operands(entry)))
             call = _with_sources(self.calls.get(k), known)
+            known[told] = Source(RESULT, len(events))
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1]))
-            known[History(*entry[1:4])] = Source(RESULT, k)
         source = known.get(found)
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
+
+
+def _operands(entry: Sequence[Any]) -> list[Any]:
+    """Operands of an operation that is listed."""
+    if type(entry[5]) is list:
+        return entry[5]
+    found = [x if j is None else History(i, j, x) for i, j, x in (entry[5:8], entry[8:11])]
+    return found[: entry[0].arity]
+
+
+def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
+    """What tells Tensors that operations with a derivative need, directly or not."""
+    used: set[History] = set()
+    for entry in reversed(entries):
+        background.pause()
+        told = History(*entry[1:4])
+        if told.serial != FLAT or told in used:
+            used |= {x for x in _operands(entry) if type(x) is History}
+    return used
 
 
 def _source(op: Primitive, q: int, x: Any, known: dict[History, Source]) -> Source:
@@ -176,6 +217,7 @@ def _history(x: Handle) -> History:
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 WIDTH = layout.TRACE_ENTRIES
+FLAT = -1  # no serial of a tape
 
 
 class Learner:
@@ -201,6 +243,7 @@ class Learner:
         self._histories: list[History] = []
         self._calls: dict[int, Called] = {}
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
+        self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._reason = ""
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
@@ -237,6 +280,10 @@ class Learner:
         copies: dict[int, np.ndarray] = {}
 
         def kept(x: Any, k: int, q: int) -> Any:
+            if type(x) is Flat:
+                if x.is_as_made():
+                    return x.told
+                x = x.value
             if isinstance(x, Handle):
                 if requires_grad(x):
                     self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
@@ -253,8 +300,13 @@ class Learner:
             k, x = at // WIDTH, entries[at]
             if type(x) is list:
                 entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
+                continue
+            flat, entries[at - 2] = self._flat.get(entries[at - 2]), None
+            found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
+            if type(found) is History:
+                entries[at - 2 : at + 1] = found
             else:
-                entries[at] = kept(x, k, at % WIDTH // 10)
+                entries[at] = found
         return Trace(entries, self._calls, self._arguments, self._histories, held)
 
     def call(
@@ -263,10 +315,11 @@ class Learner:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
         before = len(self.entries)
         out = how(*args, **kwargs)
-        if len(self.entries) == before + WIDTH and isinstance(out, Handle) and out._tape is not None:
+        if len(self.entries) == before + WIDTH and isinstance(out, Handle):
             op, *told = self.entries[before : before + 4]
-            means = function in op.functions and isinstance(op, WITHOUT_ERRORS)
-            if means and _history(out) == tuple(told) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
+            means = function in op.functions and isinstance(op, (*WITHOUT_ERRORS, Passive))
+            same = means and self._told(out) == History(*told)
+            if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):
                 given = [self._given(x, before) for x in args]
                 if UNKNOWN not in given:
                     self._calls[before // WIDTH] = Called(function, tuple(given), dict(kwargs))
@@ -275,7 +328,7 @@ class Learner:
     def _given(self, x: Any, place: int) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be."""
         if isinstance(x, Handle):
-            return UNKNOWN if x._tape is None else _history(x)
+            return self._told(x) or UNKNOWN
         if type(x) is np.ndarray:
             listed = self.entries[place + 5]
             operands = listed if type(listed) is list else self.entries[place + 7 : place + 11 : 3]
@@ -286,7 +339,21 @@ class Learner:
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN
 
+    def _told(self, x: Handle) -> History | None:
+        """What tells a Tensor that was computed in the call; None for any other."""
+        if x._tape is not None:
+            return _history(x)
+        return self._flat[id(x)].told if self.follows(x) else None
+
+    def follows(self, x: Any) -> bool:
+        """Whether this is a Tensor without a history that was computed in the call."""
+        found = self._flat.get(id(x))
+        return found is not None and found.is_as_made()
+
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
+        """Expect nothing."""
+
+    def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
         """Expect nothing."""
 
     def part(self, x: Handle, index: Any) -> None:
@@ -317,6 +384,33 @@ class Learner:
 
     def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
         """List an operation."""
+        for q, x in enumerate(operands):
+            if isinstance(x, Handle) and x._tape is None and requires_grad(x):
+                self._reason = self._reason or OUTSIDE.format(q, op.name)
+        self._list(op, operands, attrs, out, _history(out))
+
+    def note_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
+    ) -> None:
+        """List what a function without a derivative has computed, if it may be computed again."""
+        known = flat_operation(function, args, names)
+        if known is not None:
+            self.note_plain(*known, out)
+
+    def note_plain(
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
+    ) -> None:
+        """List an operation whose result has no history, if it is of Tensors that the call has computed."""
+        followed = [x for x in operands if isinstance(x, Handle) and self._told(x) is not None]
+        outside = any(requires_grad(x) and self._told(x) is None for x in operands if isinstance(x, Handle))
+        if followed and not outside and out._tape is None and out._extra is None:
+            told = History(id(out), FLAT, len(self._flat))
+            self._list(op, operands, attrs, out, told)
+            self._flat[id(out)] = Flat(out, out._v, told)
+
+    def _list(
+        self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History
+    ) -> None:
         words = self._words
         words[layout.TRACE_BYTES] -= out._v.nbytes
         if len(self.entries) >= words[layout.TRACE_LENGTH]:
@@ -324,10 +418,9 @@ class Learner:
         if self.reason:
             return
         given = []
-        for q, x in enumerate(operands):
-            if isinstance(x, Handle) and x._tape is None and requires_grad(x):
-                self._reason = OUTSIDE.format(q, op.name)
-            given.append(_history(x) if isinstance(x, Handle) and x._tape is not None else value_of(x))
+        for x in operands:
+            history = isinstance(x, Handle) and x._tape is not None
+            given.append(_history(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
         if not all(type(x) is History for x in given):
             self._brought.append(len(self.entries) + 5)
         if attrs and any(isinstance(x, Kept) for x in attrs.values()):
@@ -336,7 +429,7 @@ class Learner:
         view = len(operands) == 1 and is_view_of(value, x)
         shadowed = value.nbytes >= LARGE and not view and value.flags.c_contiguous
         value = shadow(value) if shadowed else value
-        self.entries += (op, *_history(out), value, given, attrs or {}, view, None, None, None, shadowed)
+        self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""
@@ -344,6 +437,10 @@ class Learner:
             self.found = _history(found)
         else:
             self._reason = self._reason or RETURNED.format(type(found).__name__)
+
+    def moves(self, x: Handle) -> bool:
+        """As `compute`."""
+        raise AttributeError("_v")
 
     def like(self, x: Handle) -> Any:
         """As `compute`."""

@@ -25,9 +25,11 @@ from tapegrad.compilation.events import (
     Learner,
     Several,
     Source,
+    moves,
 )
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import Releases
+from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import (
     TAKE,
@@ -527,7 +529,7 @@ class Matcher:
         """How many events have come."""
         return (self.state[layout.NEXT_EVENT] - self.path.begin) // EVENT_BYTES
 
-    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
+    def expect(self, op: Operation, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode or op is POWER:
             return None
@@ -536,7 +538,7 @@ class Matcher:
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
-        if not isinstance(op, WITHOUT_ERRORS) and op not in PRODUCTS:
+        if not isinstance(op, (*WITHOUT_ERRORS, Passive)) and op not in PRODUCTS:
             return None  # it may raise an error, which belongs where it is applied
         if not any(expected.get(id(x)) is self for x in operands):
             return None
@@ -658,6 +660,8 @@ class Matcher:
             found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
                 k, op, value, operands, attrs or {}
             )
+        if not found and self._is_flat(value, operands):
+            return base.wrap(dispatch.as_tape_value(value))
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
@@ -668,8 +672,43 @@ class Matcher:
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
 
+    def _is_flat(self, value: Any, operands: Sequence[Any]) -> bool:
+        """Whether a value that was computed has no derivative, nor is it a view of an operand."""
+        for x in operands:
+            if isinstance(x, Handle):
+                known = expected.get(id(x))
+                moving = not _is_constant(x) if known is None else known.moves(x)
+                if moving or dispatch.is_view_of(value, x._v):
+                    return False
+        return True
+
+    def moves(self, x: Handle) -> bool:
+        """Whether a Tensor that stands for an argument or a result depends on the arguments."""
+        return moves(self._sources[id(x)], self.program.active)
+
+    def follows(self, x: Any) -> bool:
+        """Whether this is a Tensor without a derivative that is known to be computed by the call."""
+        if self.left:
+            return self.learner is not None and self.learner.follows(x)
+        return expected.get(id(x)) is self and not self.moves(x)
+
+    def expect_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
+    ) -> Tensor | None:
+        """As `expect`, for a call of a function without a derivative."""
+        if self.left:
+            return None
+        known = flat_operation(function, args, names)
+        return None if known is None else self.expect(*known)
+
     def _expects(
-        self, path: Path, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes
+        self,
+        path: Path,
+        k: int,
+        op: Operation,
+        value: Any,
+        operands: Sequence[Any],
+        attrs: Attributes,
     ) -> bool:
         if k >= len(path.program.events):
             return False
@@ -711,7 +750,9 @@ class Matcher:
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
-        by_element = buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
+        by_element = not buffer.ndim or (
+            buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
+        )
         if to_compute and not by_element and value.strides != buffer.strides:
             return False  # sums in another order
         path.program.copies.take(buffer, value)
@@ -835,7 +876,9 @@ class Matcher:
         event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
-            value = forward_of(event, given) if are_real_numbers(given) else apply_event(event, given)._v
+            flat = not self.program.active[j]
+            known = flat or are_real_numbers(given)
+            value = forward_of(event, given) if known else apply_event(event, given)._v
         finally:
             _enabled.set(before)
         if j >= self._computed and self.program.values[j].flags.writeable:  # nobody has seen it
@@ -844,6 +887,9 @@ class Matcher:
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
         event, value = self.program.events[j], number_of(self.program.values[j])
+        if not self.program.active[j]:
+            self._give_value(event, value, operands)
+            return
         seen = event.is_view and type(value) is np.ndarray
         if seen:
             value = forward_of(event, [operands[0]._v])
@@ -856,6 +902,13 @@ class Matcher:
             out = record(event.op, value, operands, event.attrs)
         if seen:
             base.join(operands[0], out)
+
+    def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
+        """Give a Tensor that has no history its value."""
+        if type(value) is np.ndarray and id(value) not in self._lent:
+            value = value.copy(order="K")
+        out = self.wrap(value)
+        self.note_plain(event.op, operands, event.attrs, out)
 
     def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Tensor | None:
         """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
@@ -880,7 +933,7 @@ class Matcher:
             return self._recorded[source.value]
         return operand_value(source, self.program.live[j][q])
 
-    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Tensor:
         """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
         x, self._pending = self._pending, None
         if x is None:
@@ -893,6 +946,20 @@ class Matcher:
         """Let the learner know of a result just recorded."""
         if self.learner is not None:
             self.learner.note(op, operands, attrs, out)
+
+    def note_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
+    ) -> None:
+        """Let the learner know of what a function without a derivative has computed."""
+        if self.learner is not None:
+            self.learner.note_flat(function, args, names, out)
+
+    def note_plain(
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
+    ) -> None:
+        """Let the learner know of a result without a history."""
+        if self.learner is not None:
+            self.learner.note_plain(op, operands, attrs, out)
 
     def end(self) -> None:
         """Expect nothing more of this call."""

@@ -19,10 +19,11 @@ from tapegrad.compilation.events import (
     PYTHON_S,
     SHARED,
     Event,
-    Passive,
     Source,
+    activity,
 )
 from tapegrad.compilation.memory import LARGE, Releases, give_back
+from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
@@ -152,6 +153,8 @@ class Program:
         For each event, buffers of its operands: those of numbers and arrays take what a call brings.
     copies
         What takes large arrays.
+    active
+        Of which events the results depend on the arguments, as far as derivatives go.
     exact
         Of which events the rows give the bits of recording; of others Python computes the value.
     shared
@@ -199,6 +202,7 @@ class Program:
             self._compute(event, operands, view, self.views[-1] or k in unused)
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
+        self.active = activity(events)
         self.exact = self._verified(events) if exact is None else exact
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
@@ -264,9 +268,13 @@ class Program:
         value = source.value
         if source.kind == SHARED:
             return self.live[value[0]][value[1]]
-        weak = type(value) in PYTHON_S
-        dtype = np.asarray(event.value).dtype if weak else None
-        return np.array(value, dtype)
+        if type(value) not in PYTHON_S:
+            return np.array(value)
+        if not isinstance(event.op, Passive):
+            return np.array(value, np.asarray(event.value).dtype)
+        others = [x if x.kind >= LIVE else self.buffer(x) for x in event.operands]
+        kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
+        return np.array(value, np.result_type(*kinds))  # which it is compared in
 
     def _compute(self, event: Event, operands: list[Any], out: np.ndarray, known: bool) -> None:
         op = event.op
@@ -308,6 +316,8 @@ def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
 def _recorded(event: Event, operands: list[Any]) -> np.ndarray:
     """What recording gives for these operands."""
     given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
+    if isinstance(event.op, Passive):
+        return np.asarray(event.op.forward(*given, **event.attrs))
     return np.asarray(apply(event.op, given, event.attrs)._v)
 
 
@@ -338,7 +348,7 @@ def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
     return None
 
 
-def ufunc_for(op: Primitive | Passive, operands: Sequence[Any]) -> np.ufunc | None:
+def ufunc_for(op: Operation, operands: Sequence[Any]) -> np.ufunc | None:
     """Return the ufunc that recording takes for an op of these operands; None without one."""
     if op is MEANING[np.matmul]:
         return np.matmul

@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.autograd import Function, grad
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Event, Source
+from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.program import Program, forward_of, number_of
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import apply, record
@@ -31,6 +32,8 @@ def operand_value(source: Source, buffer: Any) -> Any:
 
 def apply_event(event: Event, operands: Sequence[Any]) -> Tensor:
     """Apply an operation as it was; a shape that an op takes of its result is none of its attributes."""
+    if isinstance(event.op, Passive):
+        return wrap(forward_of(event, [value_of(x) for x in operands]))
     if isinstance(event.op, Elementwise) and event.op.takes is not None:
         return record(event.op, forward_of(event, [value_of(operands[0])]), operands, event.attrs)
     return apply(event.op, operands, event.attrs)

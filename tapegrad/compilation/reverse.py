@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Passive, Source
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
 from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
 from tapegrad.kernels import abi, table
@@ -47,20 +47,6 @@ def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str
     """Return the kernel of another text of real numbers."""
     number = table.slot(partial.statements, partial.expression, names, cotangent)
     return Kernel(partial, partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
-
-
-def activity(events: Sequence[Event]) -> list[bool]:
-    """Of which events the results depend on the arguments."""
-    active: list[bool] = []
-    for event in events:
-        passive = isinstance(event.op, Passive)
-        active.append(not passive and any(moves(source, active) for source in event.operands))
-    return active
-
-
-def moves(source: Source, active: Sequence[bool]) -> bool:
-    """Whether an operand depends on the arguments."""
-    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value])
 
 
 def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int]:

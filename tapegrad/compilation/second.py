@@ -18,14 +18,15 @@ from tapegrad.compilation.events import (
     RESULT,
     SHARED,
     Event,
-    Passive,
     Source,
+    activity,
+    moves,
 )
+from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.program import Program, alike, number_of
-from tapegrad.compilation.reverse import activity, moves
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING
-from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.ops.primitive import Attributes
 from tapegrad.ops.programs import Program as Steps
 from tapegrad.ops.programs import Ref
 
@@ -117,7 +118,7 @@ class GradientEvents:
         return {q: source(ref) for q, ref in steps.results.items()}
 
     def _emit(
-        self, op: Primitive | Passive, operands: Sequence[Source], attrs: Attributes | None = None,
+        self, op: Operation, operands: Sequence[Source], attrs: Attributes | None = None,
         function: Callable[..., Any] | None = None,
     ) -> Source:  # fmt: skip
         """Add an event, unless all its operands are constants or it multiplies by ones; its result."""

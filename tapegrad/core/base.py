@@ -321,7 +321,7 @@ def requires_grad(x: Any) -> bool:
     if not isinstance(x, Handle):
         return False
     if expected and id(x) in expected:
-        return True
+        return expected[id(x)].moves(x)
     if x._tape is DUAL:
         return has_tangent(x) or requires_grad(x)
     return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
@@ -350,12 +350,19 @@ def needs_derivative(x: Any) -> bool:
 
 def is_noted(x: Operand) -> bool:
     """Whether this is a Tensor of truth values or integers that a rule has computed whose steps are noted."""
-    return isinstance(x, Handle) and x._tape is DUAL and x._v.dtype.kind not in "fc"
+    if not isinstance(x, Handle) or is_expected(x):
+        return False
+    return x._tape is DUAL and x._v.dtype.kind not in "fc"
 
 
 def value_of(x: Any) -> Any:
     """Return a Tensor's value; anything else is itself."""
     return x._v if isinstance(x, Handle) else x
+
+
+def is_expected(x: Any) -> bool:
+    """Whether this is a Tensor that stands for what a program will compute."""
+    return bool(expected) and id(x) in expected
 
 
 def like_of(x: Any) -> Any:

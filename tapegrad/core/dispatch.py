@@ -15,6 +15,7 @@ from tapegrad.core.base import (
     Operand,
     extra,
     has_tangent,
+    is_expected,
     join,
     recall,
     refresh_history,
@@ -255,6 +256,10 @@ def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attri
         expected = mode.matcher.match(op, value, operands, attrs)
         if expected is not None:
             return expected
+        out = _record_anew(op, value, operands, attrs)
+        if out._tape is None:
+            mode.matcher.note_plain(op, operands, attrs, out)
+        return out
     return _record_anew(op, value, operands, attrs)
 
 
@@ -391,7 +396,7 @@ def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False) -> H
     """
     mode = enabled()
     for x in operands:
-        if isinstance(x, Handle) and x._extra is not None and x._extra.volatile:
+        if isinstance(x, Handle) and not is_expected(x) and x._extra is not None and x._extra.volatile:
             extra(out).volatile = True
     if type(mode) is Mode:
         if mode.inference and (out._extra is None or out._extra.storage is None):  # a view is as its base
@@ -401,12 +406,32 @@ def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False) -> H
     return out
 
 
-def note_flat(out: H, function: Callable[..., Any], operands: Sequence[Operand]) -> H:
+def note_flat(
+    out: H, function: Callable[..., Any], operands: Sequence[Operand], options: Attributes | None = None
+) -> H:
     """Note what a function without a derivative has made of operands; returns it."""
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
-        mode.forward.flat(out, function, operands)
+        mode.forward.flat(out, functools.partial(function, **options) if options else function, operands)
+    elif type(mode) is Mode and mode.matcher is not None:
+        mode.matcher.note_flat(function, operands, options or {}, out)
     return out
+
+
+def expect_flat(
+    function: Callable[..., Any], operands: Sequence[Operand], options: Attributes | None = None
+) -> Tensor | None:
+    """The Tensor of what a function without a derivative gives, if a program at work expects it."""
+    mode = enabled()
+    if type(mode) is Mode and mode.matcher is not None:
+        return mode.matcher.expect_flat(function, operands, options or {})
+    return None
+
+
+def is_followed(x: Operand) -> bool:
+    """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
+    mode = enabled()
+    return type(mode) is Mode and mode.matcher is not None and mode.matcher.follows(x)
 
 
 def note_escape(*tensors: Handle) -> None:

@@ -30,6 +30,11 @@ class Matcher(Protocol):
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
         """Return the Tensor of a result that is expected, without a value; None if it is to be computed."""
 
+    def expect_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
+    ) -> Tensor | None:
+        """As `expect`, for a call of a function without a derivative."""
+
     def part(self, x: Handle, index: Any) -> Tensor | None:
         """Return the Tensor of a part by an index, if that is expected."""
 
@@ -43,6 +48,22 @@ class Matcher(Protocol):
 
     def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
         """Take note of a result just recorded."""
+
+    def note_plain(
+        self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
+    ) -> None:
+        """Take note of a result without a history."""
+
+    def note_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
+    ) -> None:
+        """Take note of what a function without a derivative has computed."""
+
+    def moves(self, x: Handle) -> bool:
+        """Whether a Tensor of this program depends on the arguments, as far as derivatives go."""
+
+    def follows(self, x: Any) -> bool:
+        """Whether this is a Tensor without a derivative that the program computes, or learns to."""
 
     def like(self, x: Handle) -> Any:
         """Return an array of the shape and dtype of a Tensor of this program, whatever its elements."""

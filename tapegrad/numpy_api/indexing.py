@@ -23,7 +23,15 @@ from tapegrad.core.base import (
     value_of,
     wrap,
 )
-from tapegrad.core.dispatch import apply, is_view_of, operand, record, sequence, wrap_without_history
+from tapegrad.core.dispatch import (
+    apply,
+    is_followed,
+    is_view_of,
+    operand,
+    record,
+    sequence,
+    wrap_without_history,
+)
 from tapegrad.core.expected import expected
 from tapegrad.core.indices import elements, parts_of, plain_index
 from tapegrad.numpy_api.shapes import ravel
@@ -124,7 +132,7 @@ def flip(m: Tensor, axis: Axis = None) -> Tensor:
 def where(condition: Operand, x: Operand | None = None, y: Operand | None = None) -> Any:
     """Choice by a condition; with one argument, where it holds."""
     condition = sequence(condition)
-    if not is_noted(condition):
+    if not (is_noted(condition) or is_followed(condition)):
         condition = np.asarray(value_of(condition))
     if x is None and y is None:
         return tuple(wrap(found) for found in np.where(value_of(condition)))

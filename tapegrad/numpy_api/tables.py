@@ -26,6 +26,7 @@ from tapegrad.core.dispatch import (
     NESTED,
     as_tape_value,
     contains_tensor,
+    expect_flat,
     note_escape,
     note_flat,
     sequence,
@@ -203,21 +204,24 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     """Call NumPy on plain values; arrays come back as Tensors."""
     if kwargs.get("out") is not None:
         return into(function, kwargs.pop("out"), *args, **kwargs)
+    known = expect_flat(function, args, kwargs)
+    if known is not None:
+        return known
     values = plain(tuple(args))
     try:
         result = function(*values, **{k: plain(v) for k, v in kwargs.items()})
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
     if in_force("forward") is None:
-        return _tensors(result, args, values)
+        found = _tensors(result, args, values)
+        return note_flat(found, function, args, kwargs) if is_tensor(found) else found
     sources = tensors_in((args, kwargs))
     if not isinstance(result, (np.ndarray, np.generic, list, tuple)):
         note_escape(*sources)
     elif function is np.sign or getattr(function, "__self__", function) in PLAIN:  # its method, perhaps
         sources = [x for x in sources if x.dtype.kind == "c"]
     if isinstance(result, (np.ndarray, np.generic)) and not any(x.dtype.kind in "fc" for x in sources):
-        options = functools.partial(function, **kwargs) if kwargs else function
-        return note_flat(_tensors(result, args, values, ()), options, args)
+        return note_flat(_tensors(result, args, values, ()), function, args, kwargs)
     return _tensors(result, args, values, sources)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.core.base import Operand, is_tensor, needs_derivative, undisturbed, value_of, wrap
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, as_tape_value, note_flat, record, sequence
+from tapegrad.core.dispatch import apply, as_tape_value, expect_flat, note_flat, record, sequence
 from tapegrad.core.operators import FAST, combine
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import UFUNCS, tensor_of
@@ -98,6 +98,9 @@ FLAT = (
 for _f in FLAT:
 
     def _flat(*args: Operand, _f: Any = _f) -> Tensor:
+        known = expect_flat(_f, args)
+        if known is not None:
+            return known
         values = [value_of(operand(a)) for a in args]
         try:
             return note_flat(wrap(as_tape_value(_f(*values), _f.__name__)), _f, args)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tapegrad as tg
 from tests.tiers import every
 
-from . import hostile_numpy, hostile_python, hostile_tensors, random_programs  # noqa: F401
+from . import hostile_masks, hostile_numpy, hostile_python, hostile_tensors, random_programs  # noqa: F401
 from .hostile import FUNCTIONS
 
 CALLS = 20

@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+import math
 import random
 import sys
 import threading
@@ -391,7 +392,7 @@ slotted.a = 1.0
 REFUSED = {
     "branch": (lambda x: np.sum(x) if x[0] > 0 else np.sum(x * x), "looks at a value"),
     "number": (lambda x: np.sum(x) * float(x[0].detach()), "looks at a value|no program"),
-    "mask": (lambda x: np.sum(np.where(x > 0, x, 0.0)), "looks at a value"),
+    "elements by a mask": (lambda x: np.sum(x[x > 0]), "looks at a value"),
     "random": (lambda x: np.sum(x) * rng.normal(), "Generator"),
     "random of numpy": (lambda x: np.sum(x) * np.random.normal(), "np.random.normal"),  # noqa: NPY002
     "random of python": (lambda x: np.sum(x) * random.random(), "Random.random"),
@@ -429,6 +430,30 @@ def test_refused(what):
     assert skipped(compiled) == 0
     with pytest.raises(ReplayError):
         compiled.grad(X)
+
+
+MASKS = {
+    "where": lambda x: np.sum(np.where(x > 0.4, x * x, np.sin(x))),
+    "factor": lambda x: np.sum(x * (x > 0.4)) + x[0] * (x[1] <= x[2]),
+    "combined": lambda x: np.sum(np.where((x > 0.4) & ~(x > 0.6) | (x == x[0]), x, 0.5)),
+    "counted": lambda x: np.sum(x * (x > 0.4)) / (1.0 + np.sum(x > 0.1)),
+    "steps": lambda x: np.sum(np.floor(x * 3.0) * x + np.sign(x) * np.rint(x) + x // 0.3),
+    "nan": lambda x: np.sum(np.where(np.isnan(x), 0.0, x) + np.where(np.isfinite(x), x, 1.0)),
+    "alike": lambda x: np.sum(np.zeros_like(x) + x * np.ones_like(x)) + np.sum(x) * np.argmax(x),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_has_no_derivative_is_computed_without_python(name):
+    """Also where it is another one than at the calls that were watched, of nan and zeros too."""
+    compiled = taken(MASKS[name])
+    before, given = skipped(compiled), [X, -X, X[::-1].copy(), X * 5.0, X * 0.0, -X * 0.0]
+    for x in given:
+        assert agrees(compiled, x), compiled.explain()
+    x = np.array([math.nan, 0.5, -0.0, 0.7])
+    found, wanted = compiled.value_and_grad(x), tg.func.value_and_grad(MASKS[name])(x)
+    assert same(found, wanted)
+    assert skipped(compiled) == before + len(given) + 1, compiled.explain()
 
 
 def test_the_line_is_told():

@@ -91,14 +91,20 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
 
 def listed_operand(words: int, x: int) -> int:
     """List an operand."""
-    g, entries = i64(shared()), i64(words)[TRACE_LIST]
+    g, entries, failed = i64(shared()), i64(words)[TRACE_LIST], 0
     if obj(x).type == g.tensor_type:
         if obj(x).tape != g.none_at_all and obj(x).tape != 0:
             return told_by(entries, x)
-        if obj(x).extra == g.none_at_all:
-            x = obj(x).v
-    failed = call(g.append, entries, g.none_at_all) | call(g.append, entries, g.none_at_all)
-    failed = failed | call(g.append, entries, x)
+    if obj(x).type == g.tensor_type and obj(x).extra == g.none_at_all:
+        number = call(g.long_from, x)
+        if number == 0:
+            return -1
+        failed = call(g.append, entries, number)
+        invoke(g.decref, number)
+        x = obj(x).v
+    else:
+        failed = call(g.append, entries, g.none_at_all)
+    failed = failed | call(g.append, entries, g.none_at_all) | call(g.append, entries, x)
     if obj(x).type != g.float_type and obj(x).type != g.int_type:
         place = call(g.long_from, obj(entries).size - 1)
         if place == 0:
