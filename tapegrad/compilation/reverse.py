@@ -431,17 +431,23 @@ class Reverse:
         return copy
 
     def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray) -> None:
-        """Give a multiple of the cotangent, `alone` if no other operand gets any."""
-        summed = self._ndim(source) == 0 and out.ndim > 0
-        if ct.ndim == 0 and self._is_stretched(source, out):
-            ct = self._dense(np.broadcast_to(ct, out.shape), out)
+        """Give a multiple of the cotangent; what is summed up is multiplied after that."""
+        summed, stretched = self._ndim(source) == 0 and out.ndim > 0, self._is_stretched(source, out)
+        if stretched and ct.ndim:
+            ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
+        elif (summed or stretched) and ct.ndim == 0:
+            factor *= out.size // self.program.buffer(source).size
         part: Any = ct
-        if factor != 1 or (summed and ct.ndim == 0):
-            part = np.zeros((), ct.dtype) if ct.ndim == 0 else self._part(source, out, summed)
-            count = out.size if summed and ct.ndim == 0 else 1
-            self.rows.loop(np.multiply, [ct, np.array(factor * count, ct.dtype)], part, ct.size)
-            summed = summed and ct.ndim > 0
-        self._collect(source, part, summed, out)
+        if factor != 1:
+            if ct.ndim == 0:
+                part = np.zeros((), ct.dtype)
+            elif not stretched:
+                part = self._part(source, out, summed)
+            self.rows.loop(np.multiply, [ct, np.array(factor, ct.dtype)], part, ct.size)
+        if stretched or ct.ndim == 0:
+            self._give(source, part)
+        else:
+            self._collect(source, part, summed, out)
 
     def _by_kernel(
         self, source: Source, kernel: Kernel, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray

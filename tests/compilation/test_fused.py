@@ -527,7 +527,12 @@ def test_operands_that_are_stretched(shape, other, kind):
         y = np.tanh(x * 2.0) - b
         return np.sum(y * y * (x - 0.25))
 
+    def multiples(x):  # of cotangents that are arrays, the first and another one, and of a number
+        y = b - x
+        return np.sum(y * y * b) + np.sum(y) + np.sum((np.negative(x) + b) * b)
+
     numbers = np.random.default_rng(0)
+    assert fused(compare(multiples, numbers.normal(size=(CALLS, *other)).astype(kind), kind))
     assert fused(compare(f, numbers.normal(size=(CALLS, *shape)).astype(kind), kind))
     assert fused(compare(by_the_smaller, numbers.normal(size=(CALLS, *other)).astype(kind), kind))
 
