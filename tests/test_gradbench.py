@@ -5,21 +5,30 @@ import pytest
 
 from .benchmarks.gradbench.problem import compare
 from .benchmarks.gradbench.problems import PROBLEMS
-from .benchmarks.gradbench.tools import Eager, Njit
+from .benchmarks.gradbench.tools import Compile, Eager, Njit, Replay
 
 
-def check(problem, tools, spoil=lambda derivative: derivative):
+def check(problem, tools, spoil=lambda derivative: derivative, calls=1):
     variables, data = problem.inputs(*problem.sizes["tiny"], seed=3)
     results = {"value": {}, "derivative": {}}
     for tool in tools:
-        results["value"][tool.name] = tool.value(problem)(variables, data)
-        results["derivative"][tool.name] = spoil(tool.derivative(problem)(variables, data))
+        for what, call in (("value", tool.value(problem)), ("derivative", tool.derivative(problem))):
+            for _ in range(calls if call else 0):
+                results[what][tool.name] = call(variables, data)
+    results["derivative"] = {name: spoil(found) for name, found in results["derivative"].items()}
     compare(problem, results, Eager().value(problem), variables, data)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_eager_beside_differences(name):
     check(PROBLEMS[name], [Eager()])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_programs_beside_eager(name):
+    """When they are learned, have kernels, and Python is skipped."""
+    check(PROBLEMS[name], [Eager(), Compile(), Replay()], calls=6)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Values and derivatives of GradBench's problems: tapegrad, eager and compiled, torch, JAX and HIPS autograd.
+"""Values and derivatives of GradBench's problems: tapegrad in four ways, torch, JAX and HIPS autograd.
 
     python -m tests.benchmarks.gradbench [--cases lse ...] [--sizes S M L] [--peers torch jax autograd]
         [--seconds N] [--limit N] [--json FILE] [--chart FILE.png]
@@ -61,12 +61,13 @@ def measure(problem, size, tools, seconds, limit):
     calls["derivative"] = {t.name: t.derivative(problem) for t in tools}
     results, firsts, times = {}, {}, {}
     for what, ways in calls.items():
+        ways = {name: call for name, call in ways.items() if call}
         pairs = {name: once(call, variables, data) for name, call in ways.items()}
         results[what] = {name: result for name, (result, _) in pairs.items()}
         firsts[what] = {name: took for name, (_, took) in pairs.items()}
     worst = compare(problem, results, calls["value"][tools[0].name], variables, data)
     for what, ways in calls.items():
-        ways = {name: call for name, call in ways.items() if firsts[what][name] <= limit}
+        ways = {name: ways[name] for name, first in firsts[what].items() if first <= limit}
         took = {name: min(once(call, *arguments())[1] for _ in range(WARM)) for name, call in ways.items()}
         inner = {name: int(np.clip(BLOCK / took[name], 1, LONGEST_BLOCK)) for name in ways}
         round_takes = sum(inner[name] * took[name] for name in ways)
@@ -99,9 +100,12 @@ def text(found, names, pairs):
     """A line of the table."""
     line = f"{found['case'] + ' ' + found['size']:10s}{found['what']:11s}"
     for name in names:
-        seconds = found["seconds"][name]
-        middle = seconds["median"]
-        line += f"{1e3 * middle:11.4g}" if middle else f"{1e3 * seconds['first']:10.4g}*"
+        seconds = found["seconds"].get(name)
+        if seconds is None:
+            line += f"{'-':>11s}"
+        else:
+            middle = seconds["median"]
+            line += f"{1e3 * middle:11.4g}" if middle else f"{1e3 * seconds['first']:10.4g}*"
     for pair in pairs:
         ratio = found["ratios"].get(pair)
         both = ("{median:.3g}", " ({of best:.3g})") if ratio else ("-", "")
@@ -116,13 +120,15 @@ def draw(rows, path):
     rows = [r for r in rows if r["what"] == "derivative"]
     figure = Figure(figsize=(8, 1.2 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    for name, mark in zip(rows[0]["seconds"], "osDv^P", strict=False):
-        times = [1e3 * (r["seconds"][name]["median"] or r["seconds"][name]["first"]) for r in rows]
+    names = dict.fromkeys(name for r in rows for name in r["seconds"])
+    for name, mark in zip(names, "osXDv^P", strict=False):
+        known = [r["seconds"].get(name, {"median": np.nan}) for r in rows]
+        times = [1e3 * (found["median"] or found["first"]) for found in known]
         axes.plot(times, range(len(rows)), mark, label=name)
     axes.set(xscale="log", xlabel="derivative, ms per call", ylim=(len(rows) - 0.5, -0.5))
     axes.set_yticks(range(len(rows)), [f"{r['case']} {r['size']}" for r in rows])
     axes.grid(alpha=0.3)
-    axes.legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+    axes.legend(ncols=7, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
     figure.savefig(path, dpi=120)
 
 

@@ -1,7 +1,7 @@
 """The ways in which values and derivatives of a problem are computed: tapegrad's three, and its peers.
 
-A tool gives two calls, for the value and for the derivative. Both take variables and data, NumPy's arrays,
-and give a tuple of NumPy's arrays: making leaves is part of them.
+A tool gives two calls, for the value and for the derivative, or None where it has none of its own. Both take
+variables and data, NumPy's arrays, and give a tuple of NumPy's arrays: making leaves is part of them.
 """
 
 import importlib
@@ -80,22 +80,46 @@ class Torch(Eager):
         self.grad = torch.autograd.grad
 
 
+def summed(function, k, *given):
+    """Result number k of a function, or the sum of its elements."""
+    v = several(function(*given))[k]
+    return np.sum(v) if np.ndim(v) else v
+
+
 class Compile(Eager):
-    """tapegrad, on plain NumPy code by `tapegrad.compile` with its kernels: the gradient of a number."""
+    """tapegrad, on plain NumPy code by `tapegrad.compile`: gradients of numbers and of sums."""
 
     name = "compile"
+    replay = False
 
     def derivative(self, problem):
-        if problem.joined is not only:
-            return super().derivative(problem)
-        count = len(problem.inputs(*problem.sizes["tiny"], seed=0)[0])
-        compiled = tg.compile(self.function(problem), tuple(range(count)), wait=True)
+        function = self.function(problem)
+        variables, data = problem.spread(*problem.inputs(*problem.sizes["tiny"], seed=0))
+        where, count = tuple(range(len(variables))), len(several(function(*variables, *data)))
+        compiled = [
+            tg.compile(partial(summed, function, k), where, wait=True, replay=self.replay)
+            for k in range(count)
+        ]
 
         def call(variables, data):
             variables, data = problem.spread(variables, data)
-            return arrays(compiled.grad(*variables, *data))
+            return problem.joined([arrays(f.grad(*variables, *data)) for f in compiled])
 
         return call
+
+
+class Replay(Compile):
+    """The same where Python is skipped: of problems without arrays of data, new ones at each call."""
+
+    name = "replay"
+    replay = True
+
+    def value(self, problem):
+        return None
+
+    def derivative(self, problem):
+        _, data = problem.inputs(*problem.sizes["tiny"], seed=0)
+        return None if any(isinstance(d, np.ndarray) for d in data) else super().derivative(problem)
 
 
 class Njit(Eager):
@@ -193,5 +217,5 @@ class Autograd:
         return call
 
 
-OURS = Eager, Compile, Njit
+OURS = Eager, Compile, Replay, Njit
 PEERS = {kind.name: kind for kind in (Torch, Jax, Autograd)}
