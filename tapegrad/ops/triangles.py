@@ -123,7 +123,7 @@ def _kernel(char: str) -> tuple[Kernel, int] | None:
     text = SYSTEMS.format(dtype=np.dtype(char).name, integer=known[0].name, **names)
     word, place = ctypes.c_int64, ctypes.c_void_p
     form = ctypes.CFUNCTYPE(None, word, place, word, word, word, place, word, place, word)
-    return form(cache.load("systems", text).kernel.address), products[char]
+    return form(cache.load("systems", text).kernel.address), products[char].gemm
 
 
 def _solve(what: int, matrix: np.ndarray, x: np.ndarray, pivots: np.ndarray | None = None) -> None:
