@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 Functions = dict[str, Callable[..., None]]
+
+
+class Products(NamedTuple):
+    """Where the products of one dtype lie: of two matrices, and of a matrix and a vector (0: nowhere)."""
+
+    gemm: Address
+    gemv: Address
 
 
 def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtype, Functions] | None:
@@ -53,30 +60,35 @@ def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtyp
     return None
 
 
-def numpys_products() -> dict[str, Address]:
-    """Return by dtype NumPy's product of matrices, proved by a small one; none where one is not found."""
+def numpys_products() -> dict[str, Products]:
+    """Return by dtype NumPy's products, proved by small ones; none where one is not found."""
     found = {}
     for char in LETTERS:
-        known = numpys(char, {"gemm": (13, 2)})
+        known = numpys(char, {"gemm": (13, 2), "gemv": (11, 1)})
         if known is None or not _proved(*known, char):
             return {}
-        found[char] = ctypes.cast(known[1]["gemm"], ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        gemm, gemv = (ctypes.cast(known[1][name], ctypes.c_void_p).value for name in Products._fields)  # type: ignore[arg-type]
+        found[char] = Products(gemm or 0, gemv or 0)
     return found
 
 
 def _proved(integer: np.dtype, functions: Functions, char: str) -> bool:
-    """Whether a product of matrices is right where integers are given as those of 64 bits."""
+    """Whether products are right where integers are given as those of 64 bits."""
     a, b = np.array([[1, 2, 3], [4, 5, 6]], char), np.array([[1, 0], [2, 4], [5, 9]], char)
     out, one, numbers = np.ones((2, 2), char), np.ones(1, char), np.array([2, 3], np.int64)
     letter = np.frombuffer(b"N", np.uint8).copy()
     n, depth, plain, unit = (abi.address(x) for x in (numbers[:1], numbers[1:], letter, one))
     b_at, a_at, out_at = (abi.address(x) for x in (b, a, out))  # which BLAS reads as their transposes
     functions["gemm"](plain, plain, n, n, depth, unit, b_at, n, a_at, depth, unit, out_at, n, 1, 1)
-    return np.array_equal(out, 1 + a @ b) and integer.itemsize <= numbers.itemsize
+    sums, steps = np.ones(2, char), np.ones(1, np.int64)
+    y, step = abi.address(sums), abi.address(steps)
+    functions["gemv"](plain, n, depth, unit, b_at, n, a_at, step, unit, y, step, 1)  # of the first row of a
+    right = np.array_equal(out, 1 + a @ b) and np.array_equal(sums, 1 + a[0] @ b)
+    return right and integer.itemsize <= numbers.itemsize
 
 
-def scipys_products() -> dict[str, Address]:
-    """Return by dtype the matrix product in SciPy's table of BLAS functions."""
+def scipys_products() -> dict[str, Products]:
+    """Return by dtype the matrix product in SciPy's table; that with a vector would soon use threads."""
     with importing():
         from scipy.linalg import cython_blas
 
@@ -85,4 +97,4 @@ def scipys_products() -> dict[str, Address]:
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, thing, text)(("PyCapsule_GetPointer", ctypes.pythonapi))
     known: Any = cython_blas.__pyx_capi__
     capsules = {char: known[f"{letter}gemm"] for char, letter in LETTERS.items()}
-    return {char: pointer(capsule, name(capsule)) or 0 for char, capsule in capsules.items()}
+    return {char: Products(pointer(capsule, name(capsule)) or 0, 0) for char, capsule in capsules.items()}

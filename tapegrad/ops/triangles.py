@@ -190,7 +190,7 @@ def _kernel(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
     names = {k: x for k, x in globals().items() if k.isupper()}
     text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=known[0].name, **names)
     form = ctypes.CFUNCTYPE(None, *({"i": ctypes.c_int64, "p": ctypes.c_void_p}[x] for x in arguments))
-    return form(cache.load(name, text).kernel.address), products[char]
+    return form(cache.load(name, text).kernel.address), products[char].gemm
 
 
 def _solve(what: int, matrix: np.ndarray, x: np.ndarray, pivots: np.ndarray | None = None) -> None:

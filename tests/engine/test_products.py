@@ -7,6 +7,7 @@ import tapegrad as tg
 from tapegrad.autograd import profiler
 from tapegrad.kernels import abi, blas, table
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import SHORT_AXIS
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import Primitive
 from tests.tiers import every
@@ -16,6 +17,9 @@ SHAPES = [
     ((5, 7), (5, 3)), ((40, 70), (40, 30)), ((3, 5, 7), (3, 5, 4)), ((3, 40, 70), (3, 40, 50)),
     ((1, 5, 7), (3, 5, 4)), ((5, 7), (3, 5, 4)), ((2, 1, 5, 7), (3, 5, 4)), ((1, 1), (1, 1)),
     ((5, 1), (5, 1)), ((1, 6), (1, 3)), ((0, 3), (0, 2)), ((3, 0), (3, 2)),
+    ((5, 7), (5, 1)), ((5, 1), (5, 7)), ((2, 5, 1), (2, 5, 7)), ((40, 70), (40, 1)), ((40, 1), (40, 70)),
+    *(((5, n), (5, 1)) for n in (SHORT_AXIS - 1, SHORT_AXIS, SHORT_AXIS + 1)),
+    *(((n, 5), (n, 1)) for n in (SHORT_AXIS - 1, SHORT_AXIS, SHORT_AXIS + 1)),
 ]  # fmt: skip
 
 
@@ -24,7 +28,8 @@ def library(request, monkeypatch):
     """Products by NumPy's library, and where that is not to be found by SciPy's."""
     table.blas()
     if request.param == "scipys":
-        known = [0, *(blas.scipys_products()[char] for char in "dfDF")]
+        products = blas.scipys_products()
+        known = [0, *(products[char].gemm for char in "dfDF"), *(products[char].gemv for char in "dfDF")]
         before = table._blas.copy()
         table._blas[:] = known
         yield request.param
@@ -184,3 +189,26 @@ def test_the_product_is_that_of_its_rule(library, random):
         wanted = op.vjp(ct, None, (a, b), {}, (0, 1))
         for found, other in zip(tg.grad(x @ y, [x, y], ct), wanted.values(), strict=True):
             np.testing.assert_allclose(found.numpy(), other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", ["rows", "columns", "row of a larger one", "column of a larger one"])
+@pytest.mark.parametrize("dtype", "fdFD")
+def test_products_with_vectors_of_any_layout(dtype, order, library, rules, random):
+    """Of a matrix and a vector, from the left and from the right; cotangents may be there before."""
+    larger = values(random, (12, 14), dtype)
+    a = {"rows": larger, "columns": larger.T.copy().T}.get(order, larger[1::2, 2:9])
+    u, v = (values(random, (n, 3), dtype) for n in a.shape)
+    u, v = (z[:, 0] if order.startswith("column") else z[:, 0].copy() for z in (u, v))
+    for one, other in ((a, v), (a, v[:, None]), (u, a), (u[None], a)):
+        x, y = (tg.from_numpy(z).requires_grad_() for z in (one, other))
+        seed = values(random, (one @ other).shape, dtype)
+        left, right = np.atleast_2d(one), other.reshape(len(other), -1)
+        ct = seed.reshape(len(left), -1)
+        for times in (1, 2):
+            out = x @ y if times == 1 else x @ y + x @ y
+            found = tg.grad(out, [x, y], tg.tensor(seed))
+            wanted = times * ct @ np.conj(right.T), times * np.conj(left.T) @ ct
+            for g, w in zip(found, wanted, strict=True):
+                tolerance = 1e-5 if dtype in "fF" else 1e-13
+                np.testing.assert_allclose(g.numpy(), w.reshape(g.shape), rtol=tolerance, atol=tolerance * 30)
+    assert "matmul" not in rules

@@ -118,6 +118,7 @@ SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresse
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = MATRIX_BATCH + 2 * MAXDIM  # that describe a factor of a product
+GEMV = 4  # before the addresses of products with a vector, in the table of those of matrices
 GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then

@@ -119,6 +119,26 @@ def sweep_row(code: int, kind: int, sums: int, a: int, before: int, n: int, shif
     return 0
 
 
+def sweep_plane(
+    code: int, kind: int, sums: int, a: int, before: int, n: int, inside: int, shifted: int
+) -> int:
+    """As `sweep_row`, of n times as many numbers as lie `inside`, or of complex ones."""
+    row = inside * (1 << (WIDTHS >> 3 * code & 7))
+    for i in range(n - 1, 0, -1):
+        at = i * row
+        times(code, sums + at - row, a + at, sums + at, inside, kind == 2, 1)
+    if kind == 2:
+        copy(before, a, row)
+        for i in range(1, n):
+            at = i * row
+            times(code, before + at, before + at - row, a + at, inside, 1, 0)
+    if shifted:
+        for i in range(n - 1, 0, -1):
+            at = i * row
+            times(code, sums + at, before + at - row, sums + at, inside, 1, 1)
+    return 0
+
+
 def laid_out(state: int, q: int, count: int) -> int:
     """A dense copy of record q's value; 0 when memory is out."""
     s = i64(state)
@@ -172,23 +192,10 @@ def recurrence(state: int, k: int, j: int, slot: int) -> int:
         first = r * length * row
         if inside == 1 and code < COMPLEX:
             sweep_row(code, kind, sums + first, a + first, before + first, length, shifted, r < rows)
-            if kind == 0 and slot == 1:
-                zero(sums + first, row)
-            continue
-        for i in range(length - 2, -1, -1):
-            at = first + (i + 1) * row
-            times(code, sums + at - row, a + at, sums + at, inside, kind == 2, 1)
-        if kind == 2:
-            copy(before + first, a + first, row)
-            for i in range(1, length):
-                at = first + i * row
-                times(code, before + at, before + at - row, a + at, inside, 1, 0)
-        if shifted:
-            for i in range(length - 1, 0, -1):
-                at = first + i * row
-                times(code, sums + at, before + at - row, sums + at, inside, 1, 1)
-            if kind == 0:
-                zero(sums + first, row)
+        else:
+            sweep_plane(code, kind, sums + first, a + first, before + first, length, inside, shifted)
+        if kind == 0 and slot == 1:
+            zero(sums + first, row)
     f64(s.walk + 8 * (HEAD + FACTOR))[0] = 1.0
     extents(state, full)
     lay(state, 0, out, metas[j], 0)

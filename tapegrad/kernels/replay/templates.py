@@ -377,6 +377,14 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
             return multiple(s.walk, code, a, b, columns, out, kept)
         if columns == 1 and a_row == size:
             return multiple(s.walk, code, b, a, rows, out, kept)
+        if columns >= SHORT_AXIS and b_column == size:
+            for row in range(rows):
+                multiple(s.walk, code, a + row * a_row, b, columns, out + row * columns * size, kept)
+            return 0
+    if columns == 1 and i64(s.gemm)[GEMV + code] != 0:
+        return gemv(state, code, rows, depth, a, a_row, a_column, b, b_row, out, kept)
+    if rows == 1 and i64(s.gemm)[GEMV + code] != 0:
+        return gemv(state, code, columns, depth, b, b_column, b_row, a, a_column, out, kept)
     ints[0], ints[1], ints[2], ints[3] = columns, rows, depth, columns
     ints[4] = leading(b_row, b_column, depth, columns, size, args + 48)
     ints[5] = leading(a_row, a_column, rows, depth, size, args + 49)
@@ -392,6 +400,34 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
         factor = one
     invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b, args + 32, a, args + 40,
            factor, out, args + 24)  # fmt: skip
+    return 0
+
+
+def gemv(state: int, code: int, rows: int, depth: int, a: int, a_row: int, a_column: int,
+         x: int, x_step: int, out: int, kept: int) -> int:  # fmt: skip
+    """As `gemm`, of a matrix and a vector, where BLAS copies no matrix.
+
+    Where nothing is kept zeros are added to: what lies there, if no number, may stay when multiplied by 0.
+    """
+    s = i64(state)
+    args = s.scratch
+    ints, size, function = i64(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[GEMV + code]
+    ints[0], ints[1], ints[3], ints[4] = depth, rows, max(x_step // size, 1), 1
+    ints[2] = leading(a_row, a_column, rows, depth, size, args + 48)
+    u8(args)[48] = 84 + 78 - u8(args)[48]  # T where it is N, as the transpose is to be multiplied
+    if u8(args)[48] == 78:
+        ints[0], ints[1] = rows, depth
+    within(a, (rows - 1) * a_row + (depth - 1) * a_column + size)
+    within(x, (depth - 1) * x_step + size)
+    within(out, rows * size)
+    if kept == 0:
+        zero(out, rows * size)
+    if code & 1:
+        f64(args + 56)[0], f64(args + 56)[1] = 1.0, 0.0
+    else:
+        f32(args + 56)[0], f32(args + 56)[1] = 1.0, 0.0
+    invoke(function, args + 48, args, args + 8, args + 56, a, args + 16, x, args + 24, args + 56,
+           out, args + 32)  # fmt: skip
     return 0
 
 
