@@ -285,12 +285,16 @@ def keep(tape: int, at: int, value: int) -> int:
 
 
 def is_of_leaf(items: int, place: int, value: int) -> int:
-    """Whether a value logged at a place lies in the memory of a leaf, its first operand, which has it anyway."""
+    """Whether a value logged at a place lies in the memory of a leaf, its record's first operand."""
     g, log = i64(shared()), i64(items)
     first = call(g.long_as, log[place - VALUE_ENTRY + FIRST_ENTRY])
     if first == 0:
         return 0
-    opcode, known, base = log[first - ENTRIES + OPCODE_ENTRY], log[first - ENTRIES + VALUE_ENTRY], obj(value).base
+    opcode, known, base = (
+        log[first - ENTRIES + OPCODE_ENTRY],
+        log[first - ENTRIES + VALUE_ENTRY],
+        obj(value).base,
+    )
     if opcode != g.leaf_opcode or obj(known).type != g.ndarray_type or base == 0:
         return 0
     return base == known or base == obj(known).base
