@@ -72,7 +72,8 @@ def _stamp() -> str:
     parts = [version("numba"), version("llvmlite"), version("numpy"), sys.version, llvm.get_host_cpu_name()]
     parts.append(llvm.get_host_cpu_features().flatten())
     parts.append(f"bounds={bounds()}")
-    emitting = here / "lowering.py", here / "linked.py", *sorted((here / "vecmath").glob("*.py"))
+    files = "lowering.py", "instructions.py", "whole.py", "linked.py"
+    emitting = *(here / name for name in files), *sorted((here / "vecmath").glob("*.py"))
     parts += [path.read_text("utf-8") for path in emitting]
     parts += [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("NUMBA_")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -28,14 +28,29 @@ import functools
 from llvmlite import ir
 
 from tapegrad.kernels.dialect import HALF_WORDS
+from tapegrad.kernels.instructions import (
+    BIT,
+    BYTE,
+    F32,
+    F64,
+    I32,
+    I64,
+    ORDERED,
+    UNORDERED,
+    VOID,
+    Body,
+    Builder,
+    Pointer,
+    Value,
+)
 
-I64, F64, BIT, BYTE = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
-VIEWS = {"i64": I64, "i32": ir.IntType(32), "u8": BYTE, "f64": F64, "f32": ir.FloatType()}
+VIEWS = {"i64": I64, "i32": I32, "u8": BYTE, "f64": F64, "f32": F32}
 INTEGER = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "sdiv", ast.Mod: "srem",
-    ast.LShift: "shl", ast.RShift: "lshr", ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor",
+    ast.LShift: "shl", ast.RShift: "lshr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
 }  # fmt: skip
-SIZES = {I64: 8, F64: 8, BYTE: 1, VIEWS["i32"]: 4, VIEWS["f32"]: 4}
+WIDENING = {F32: ("fpext", F64), I32: ("sext", I64), BYTE: ("zext", I64)}  # of what is read
+SIZES = {I64: 8, F64: 8, BYTE: 1, I32: 4, F32: 4}
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 VECTORISED = {
     "add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum", "equal_bytes",
@@ -47,29 +62,6 @@ COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">
 
 class Unsupported(SyntaxError):
     """A construct outside the subset."""
-
-
-class _Fields(ast.NodeTransformer):
-    """Writes fields by name as places in views."""
-
-    def __init__(self, constants):
-        self.constants = constants
-
-    def visit_Attribute(self, node):
-        self.generic_visit(node)
-        place, name = node.value, node.attr.upper()
-        if isinstance(place, ast.Call) and ast.unparse(place.func) == "obj":
-            slot = f"{name}_SLOT"
-            at = f"i64(shared())[{slot}]" if slot in self.constants else f"{name}_AT"
-            view = "i32" if node.attr in HALF_WORDS else "i64"
-            text = f"{view}({ast.unparse(place.args[0])} + {at})[0]"
-        else:
-            text = f"{ast.unparse(place)}[{name}]"
-        found = ast.parse(text, mode="eval").body
-        found.ctx = node.ctx
-        for part in ast.walk(found):
-            ast.copy_location(part, node)
-        return found
 
 
 class Program:
@@ -85,7 +77,7 @@ class Program:
         self.small: set[str] = set()
         self.checked: dict[str, int] = {}
         for place, text in enumerate(texts):
-            for node in _Fields(constants).visit(ast.parse(text)).body:
+            for node in ast.parse(text).body:
                 if isinstance(node, ast.FunctionDef):
                     if node.name in self.definitions:
                         raise Unsupported(f"line {node.lineno}: a second function {node.name!r}")
@@ -99,7 +91,7 @@ class Program:
         """Add every function to `module` and return the one named `entry`."""
         functions = {}
         for name, node in self.definitions.items():
-            kind = ir.FunctionType(I64, [I64] * len(node.args.args))
+            kind = ir.FunctionType(I64.known, [I64.known] * len(node.args.args))
             functions[name] = ir.Function(module, kind, f"tapegrad.{name}")
             functions[name].linkage = "internal"
             if (node.end_lineno or 0) - node.lineno > 24:  # inlined everywhere they would double compile time
@@ -113,25 +105,25 @@ class Program:
         for name, node in self.definitions.items():
             number = self.checked.get(name)
             kind = _Function if number is None else functools.partial(_Checked, number)
-            kind(self.constants, functions, functions[name], node).translate()
+            kind(self.constants, functions, module, Body(functions[name]), node).translate()
         return functions[entry]
 
 
 class _Function:
-    def __init__(self, constants, functions, function, node):
-        self.constants, self.functions, self.function, self.node = constants, functions, function, node
+    def __init__(self, constants, functions, module, body, node):
+        self.constants, self.functions, self.module, self.node = constants, functions, module, node
+        self.body, self.start = body, body.block("body")
         self.locals = {}
         self.loops = []
-        self.entry = function.append_basic_block("entry")
-        self.b = ir.IRBuilder(function.append_basic_block("body"))
+        self.b = Builder(body, self.start)
 
     def translate(self):
-        for argument, parameter in zip(self.node.args.args, self.function.args, strict=True):
+        for argument, parameter in zip(self.node.args.args, self.body.parameters, strict=True):
             self.bind(argument.arg, parameter)
         self.block(self.node.body)
         if not self.b.block.is_terminated:
             self.b.ret(I64(0))
-        ir.IRBuilder(self.entry).branch(self.function.blocks[1])
+        Builder(self.body, self.body.entry).branch(self.start)
 
     def refuse(self, node):
         line = getattr(node, "lineno", 0)
@@ -146,12 +138,11 @@ class _Function:
                 break
 
     def bind(self, name, value):
-        if value.type == BIT:
-            value = self.b.zext(value, I64)
+        value = self.widened(value)
         if name not in self.locals:
-            self.locals[name] = ir.IRBuilder(self.entry).alloca(value.type, name=name)
+            self.locals[name] = self.body.alloca(value.type)
         place = self.locals[name]
-        if place.type.pointee != value.type:
+        if place.type.pointee is not value.type:
             raise Unsupported(f"{self.node.name}: {name!r} changes its type")
         self.b.store(value, place)
 
@@ -160,14 +151,14 @@ class _Function:
             self.bind(target.id, value)
             return
         place = self.place(target)
-        kind = place.type.pointee
-        if value.type == BIT:
-            value = self.b.zext(value, I64)
-        if kind == ir.FloatType():
-            value = self.b.fptrunc(value, kind)
-        elif kind != value.type:
-            value = self.b.trunc(value, kind)
+        kind, value = place.type.pointee, self.widened(value)
+        if kind is not value.type:
+            value = self.b.cast("fptrunc" if kind is F32 else "trunc", value, kind)
         self.b.store(value, place)
+
+    def widened(self, value):
+        """A value, as an integer if it is a bit."""
+        return self.b.cast("zext", value, I64) if value.type is BIT else value
 
     def do_expr(self, node):
         if not isinstance(node.value, ast.Constant):
@@ -187,7 +178,7 @@ class _Function:
         self.store(node.target, self.binary(node.op, self.value(node.target), self.value(node.value)))
 
     def block_of(self, name):
-        return self.function.append_basic_block(name)
+        return self.body.block(name)
 
     def go(self, block):
         if not self.b.block.is_terminated:
@@ -223,13 +214,13 @@ class _Function:
         if len(bounds) == 3:
             given = ast.unparse(node.iter.args[2])
             step = I64(self.constants[given] if given in self.constants else int(given))
-        counter = ir.IRBuilder(self.entry).alloca(I64)
+        counter = self.body.alloca(I64)
         self.b.store(start, counter)
         head, body, following, after = (self.block_of(n) for n in ("head", "loop", "next", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
         sign = "<" if step.constant > 0 else ">"
-        self.b.cbranch(self.b.icmp_signed(sign, self.b.load(counter), stop), body, after)
+        self.b.cbranch(self.b.icmp(sign, self.b.load(counter), stop), body, after)
         self.b.position_at_end(body)
         self.bind(node.target.id, self.b.load(counter))
         self.loops.append((following, after))
@@ -237,7 +228,7 @@ class _Function:
         self.loops.pop()
         self.go(following)
         self.b.position_at_end(following)
-        self.b.store(self.b.add(self.b.load(counter), step, flags=["nsw"]), counter)
+        self.b.store(self.b.binary("add nsw", self.b.load(counter), step), counter)
         self.b.branch(head)
         self.b.position_at_end(after)
 
@@ -248,10 +239,10 @@ class _Function:
         self.b.branch(self.loops[-1][1])
 
     def do_return(self, node):
-        value = self.value(node.value)
-        if value.type not in (BIT, I64):
+        value = self.widened(self.value(node.value))
+        if value.type is not I64:
             self.refuse(node)
-        self.b.ret(self.b.zext(value, I64) if value.type == BIT else value)
+        self.b.ret(value)
 
     # expressions
 
@@ -260,7 +251,7 @@ class _Function:
 
     def truth(self, node):
         value = self.value(node)
-        return value if value.type == BIT else self.b.icmp_signed("!=", value, I64(0))
+        return value if value.type is BIT else self.b.icmp("!=", value, I64(0))
 
     def _constant(self, node):
         if not isinstance(node.value, (bool, int, float)):
@@ -276,8 +267,27 @@ class _Function:
             return I64(self.constants[node.id])
         raise Unsupported(f"{self.node.name}, line {node.lineno}: unknown name {node.id!r}")
 
+    def field(self, node):
+        """A field by name as an element of a view."""
+        place, name = node.value, node.attr.upper()
+        if not (isinstance(place, ast.Call) and isinstance(place.func, ast.Name) and place.func.id == "obj"):
+            return ast.Subscript(place, ast.Name(name, lineno=node.lineno), lineno=node.lineno)
+        at = ast.Name(f"{name}_AT", lineno=node.lineno)
+        if f"{name}_SLOT" in self.constants:
+            words = ast.Call(ast.Name("i64"), [ast.Call(ast.Name("shared"), [], [])], [], lineno=node.lineno)
+            at = ast.Subscript(words, ast.Name(f"{name}_SLOT"), lineno=node.lineno)
+        view = ast.Name("i32" if node.attr in HALF_WORDS else "i64")
+        place = ast.Call(view, [ast.BinOp(place.args[0], ast.Add(), at)], [])
+        return ast.Subscript(place, ast.Constant(0), lineno=node.lineno)
+
+    def _attribute(self, node):
+        return self._subscript(self.field(node))
+
     def place(self, node):
-        return self.b.gep(self.value(node.value), [self.value(node.slice)], inbounds=True)
+        return self.element(self.field(node) if isinstance(node, ast.Attribute) else node)
+
+    def element(self, node):
+        return self.b.gep(self.value(node.value), self.value(node.slice), inbounds=True)
 
     def literal(self, node):
         """A number that the text says: a literal, or the name of a constant."""
@@ -285,18 +295,15 @@ class _Function:
 
     def _subscript(self, node):
         loaded = self.b.load(self.place(node))
-        if loaded.type == ir.FloatType():
-            return self.b.fpext(loaded, F64)
-        if loaded.type == ir.IntType(32):
-            return self.b.sext(loaded, I64)
-        return self.b.zext(loaded, I64) if loaded.type == BYTE else loaded
+        name, kind = WIDENING.get(loaded.type, (None, None))
+        return loaded if name is None else self.b.cast(name, loaded, kind)
 
     def binary(self, op, a, b):
-        a, b = (self.b.zext(x, I64) if x.type == BIT else x for x in (a, b))
-        table = DOUBLE if a.type == F64 else INTEGER
-        if a.type != b.type or type(op) not in table:
-            raise Unsupported(f"{self.node.name}: {type(op).__name__} of {a.type} and {b.type}")
-        return getattr(self.b, table[type(op)])(a, b)
+        a, b = self.widened(a), self.widened(b)
+        table = DOUBLE if a.type is F64 else INTEGER
+        if a.type is not b.type or type(op) not in table:
+            raise Unsupported(f"{self.node.name}: {type(op).__name__} of {a.type.text} and {b.type.text}")
+        return self.b.binary(table[type(op)], a, b)
 
     def _binop(self, node):
         return self.binary(node.op, self.value(node.left), self.value(node.right))
@@ -307,17 +314,17 @@ class _Function:
         value = self.value(node.operand)
         if isinstance(node.op, ast.Invert):
             return self.b.not_(value)
-        return self.b.fneg(value) if value.type == F64 else self.b.neg(value)
+        return self.b.fneg(value) if value.type is F64 else self.b.neg(value)
 
     def _compare(self, node):
         if len(node.ops) != 1 or type(node.ops[0]) not in COMPARE:
             self.refuse(node)
         a, b = self.value(node.left), self.value(node.comparators[0])
-        a, b = (self.b.zext(x, I64) if x.type == BIT else x for x in (a, b))
+        a, b = self.widened(a), self.widened(b)
         sign = COMPARE[type(node.ops[0])]
-        if a.type != F64:
-            return self.b.icmp_signed(sign, a, b)
-        return self.b.fcmp_unordered(sign, a, b) if sign == "!=" else self.b.fcmp_ordered(sign, a, b)
+        if a.type is not F64:
+            return self.b.icmp(sign, a, b)
+        return self.b.fcmp(sign, a, b, UNORDERED if sign == "!=" else ORDERED)
 
     def _boolop(self, node):
         after = self.block_of("decided")
@@ -335,45 +342,40 @@ class _Function:
         come_from.append((value, self.b.block))
         self.b.branch(after)
         self.b.position_at_end(after)
-        decided = self.b.phi(BIT)
-        for incoming, block in come_from:
-            decided.add_incoming(incoming, block)
-        return decided
+        return self.b.phi(BIT, come_from)
 
     def _ifexp(self, node):
         """Both sides are evaluated: they must not read through an address that may be wrong."""
         test, a, b = self.truth(node.test), self.value(node.body), self.value(node.orelse)
-        a, b = (self.b.zext(x, I64) if x.type == BIT else x for x in (a, b))
-        return self.b.select(test, a, b)
+        return self.b.select(test, self.widened(a), self.widened(b))
 
     def _call(self, node):
         name = node.func.id
         if name == "address":
-            return self.b.ptrtoint(self.functions[node.args[0].id], I64)
-        args = [self.value(a) for a in node.args]
-        args = [self.b.zext(a, I64) if a.type == BIT else a for a in args]
+            function = self.functions[node.args[0].id]
+            return Value(I64, f"ptrtoint ({function.type} {function.get_reference()} to i64)")
+        args = [self.widened(self.value(a)) for a in node.args]
         if name in VIEWS:
-            return self.view(args[0], VIEWS[name].as_pointer())
+            return self.view(args[0], VIEWS[name].pointer)
         if name in self.functions:
             return self.function_call(name, args)
         if name == "within":
             self.within(*args, node.lineno)
             return I64(0)
         if name in ("call", "invoke"):
-            back = I64 if name == "call" else ir.VoidType()
-            kind = ir.FunctionType(back, [I64] * (len(args) - 1))
-            done = self.b.call(self.b.inttoptr(args[0], kind.as_pointer()), args[1:])
-            return done if name == "call" else I64(0)
+            back = I64 if name == "call" else VOID
+            kind = ir.FunctionType(back.known, [I64.known] * (len(args) - 1)).as_pointer()
+            function = self.b.line(None, f"inttoptr i64 {args[0].text} to {kind}")
+            return self.b.call(back, function.text, args[1:])
         if name in ("min", "max"):
             sign = "<" if name == "min" else ">"
-            return self.b.select(self.b.icmp_signed(sign, args[0], args[1]), args[0], args[1])
+            return self.b.select(self.b.icmp(sign, args[0], args[1]), args[0], args[1])
         if name == "stack":  # words that live as long as the function runs
-            words = ir.IRBuilder(self.entry).alloca(I64, self.literal(node.args[0]))
-            return self.b.ptrtoint(words, I64)
+            return self.b.cast("ptrtoint", self.body.alloca(I64, self.literal(node.args[0])), I64)
         if name == "shared":
-            return self.b.ptrtoint(self.shared(), I64)
+            return self.shared()
         if name == "float":
-            return self.b.sitofp(args[0], F64)
+            return self.b.cast("sitofp", args[0], F64)
         if name == "prefetch":
             return self.prefetch(args[0])
         if name in ("copy", "zero"):
@@ -383,47 +385,41 @@ class _Function:
         raise Unsupported(f"{self.node.name}, line {node.lineno}: unknown function {name!r}")
 
     def view(self, address, kind):
-        return self.b.inttoptr(address, kind)
+        return self.b.cast("inttoptr", address, kind)
 
     def function_call(self, name, args):
-        return self.b.call(self.functions[name], args)
+        return self.b.call(I64, self.functions[name].get_reference(), args)
 
     def within(self, address, count, line):
         pass
 
     def shared(self):
-        """Words that all functions of the program share, zero at first."""
-        module = self.b.module
-        words = module.globals.get("tapegrad.shared")
+        """The address of words that all functions of the program share, zero at first."""
+        words = self.module.globals.get("tapegrad.shared")
         if words is None:
-            kind = ir.ArrayType(I64, self.constants["SHARED_WORDS"])
-            words = ir.GlobalVariable(module, kind, "tapegrad.shared")
+            kind = ir.ArrayType(I64.known, self.constants["SHARED_WORDS"])
+            words = ir.GlobalVariable(self.module, kind, "tapegrad.shared")
             words.linkage = "internal"
             words.initializer = ir.Constant(kind, None)
-        return words
+        return Value(I64, f"ptrtoint ({words.type} {words.get_reference()} to i64)")
 
     def move(self, name, args):
-        byte = BYTE.as_pointer()
-        target = self.b.inttoptr(args[0], byte)
+        bytes_ = [self.b.cast("inttoptr", x, BYTE.pointer) for x in args[:-1]]
         if name == "copy":
-            kind = ir.FunctionType(ir.VoidType(), [byte, byte, I64, BIT])
-            intrinsic = "llvm.memcpy.p0.p0.i64"
-            rest = [self.b.inttoptr(args[1], byte), args[2]]
-        else:
-            kind = ir.FunctionType(ir.VoidType(), [byte, BYTE, I64, BIT])
-            intrinsic = "llvm.memset.p0.i64"
-            rest = [BYTE(0), args[1]]
-        module = self.b.module
-        function = module.globals.get(intrinsic) or ir.Function(module, kind, intrinsic)
-        self.b.call(function, [target, *rest, BIT(0)])
-        return I64(0)
+            return self.intrinsic("llvm.memcpy.p0.p0.i64", *bytes_, args[-1], BIT(0))
+        return self.intrinsic("llvm.memset.p0.i64", *bytes_, BYTE(0), args[-1], BIT(0))
 
     def prefetch(self, address):
-        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), *3 * [VIEWS["i32"]]])
-        module = self.b.module
-        function = module.globals.get("llvm.prefetch.p0") or ir.Function(module, kind, "llvm.prefetch.p0")
-        self.b.call(function, [self.b.inttoptr(address, BYTE.as_pointer()), *map(VIEWS["i32"], (0, 3, 1))])
-        return I64(0)
+        byte = self.b.cast("inttoptr", address, BYTE.pointer)
+        return self.intrinsic("llvm.prefetch.p0", byte, *map(I32, (0, 3, 1)))
+
+    def intrinsic(self, name, *args):
+        """Call a function of LLVM's that gives nothing."""
+        function = self.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(VOID.known, [x.type.known for x in args])
+            function = ir.Function(self.module, kind, name)
+        return self.b.call(VOID, function.get_reference(), args)
 
 
 class _Checked(_Function):
@@ -438,8 +434,12 @@ class _Checked(_Function):
 
     def view(self, address, kind):
         found = super().view(address, kind)
-        pair = self.b.inttoptr(self.b.call(self.functions["region"], [address]), I64.as_pointer())
-        return self.bounded(found, [self.b.load(self.b.gep(pair, [I64(q)])) for q in range(2)])
+        return self.bounded(found, self.region(address))
+
+    def region(self, address):
+        """Where the memory begins and ends that an address lies in."""
+        pair = self.b.cast("inttoptr", super().function_call("region", [address]), I64.pointer)
+        return [self.b.load(self.b.gep(pair, I64(q))) for q in range(2)]
 
     def bounded(self, view, bounds):
         self.bounds[id(view)] = (view, *bounds)
@@ -447,38 +447,37 @@ class _Checked(_Function):
 
     def bind(self, name, value):
         super().bind(name, value)
-        if value.type.is_pointer:
+        if isinstance(value.type, Pointer):
             if name not in self.places:
-                self.places[name] = [ir.IRBuilder(self.entry).alloca(I64) for _ in range(2)]
+                self.places[name] = [self.body.alloca(I64) for _ in range(2)]
             for place, bound in zip(self.places[name], self.bounds[id(value)][1:], strict=True):
                 self.b.store(bound, place)
 
     def _name(self, node):
         found = super()._name(node)
-        if found.type.is_pointer:
+        if isinstance(found.type, Pointer):
             self.bounded(found, [self.b.load(place) for place in self.places[node.id]])
         return found
 
-    def place(self, node):
+    def element(self, node):
         view, low, high = self.bounds[id(self.value(node.value))]
-        place = self.b.gep(view, [self.value(node.slice)])
-        start = self.b.ptrtoint(place, I64)
+        place = self.b.gep(view, self.value(node.slice))
+        start = self.b.cast("ptrtoint", place, I64)
         self.hold(start, low, high, SIZES[view.type.pointee], node.lineno)
         return place
 
     def within(self, address, count, line):
-        pair = self.b.inttoptr(self.b.call(self.functions["region"], [address]), I64.as_pointer())
-        low, high = (self.b.load(self.b.gep(pair, [I64(q)])) for q in range(2))
-        self.hold(address, low, high, count, line)
+        self.hold(address, *self.region(address), count, line)
 
     def hold(self, start, low, high, count, line):
         """Go on if these bytes lie between the bounds, or are none."""
         count = I64(count) if isinstance(count, int) else count
-        inside = self.b.and_(
-            self.b.icmp_signed(">=", start, low),
-            self.b.icmp_signed("<=", count, self.b.sub(high, start)),
+        inside = self.b.binary(
+            "and",
+            self.b.icmp(">=", start, low),
+            self.b.icmp("<=", count, self.b.binary("sub", high, start)),
         )
-        self.proceed(self.b.or_(inside, self.b.icmp_signed("==", count, I64(0))), self.escape(line))
+        self.proceed(self.b.binary("or", inside, self.b.icmp("==", count, I64(0))), self.escape(line))
 
     def proceed(self, good, otherwise):
         going_on = self.block_of("inside")
@@ -487,16 +486,15 @@ class _Checked(_Function):
 
     def noted(self, builder):
         """Where the first escape is noted: the third word of the table."""
-        shared = builder.ptrtoint(self.shared(), I64)
-        place = builder.add(shared, I64(8 * self.constants["GUARD"]))
-        table = builder.load(builder.inttoptr(place, I64.as_pointer()))
-        return builder.inttoptr(builder.add(table, I64(16)), I64.as_pointer())
+        place = builder.binary("add", self.shared(), I64(8 * self.constants["GUARD"]))
+        table = builder.load(builder.cast("inttoptr", place, I64.pointer))
+        return builder.cast("inttoptr", builder.binary("add", table, I64(16)), I64.pointer)
 
     def escape(self, line):
         """The block that notes an escape on a line and leaves the function."""
         if line not in self.escapes:
             self.escapes[line] = self.block_of("escape")
-            builder = ir.IRBuilder(self.escapes[line])
+            builder = Builder(self.body, self.escapes[line])
             builder.store(I64(self.number << 32 | line), self.noted(builder))
             builder.ret(I64(0))
         return self.escapes[line]
@@ -506,7 +504,7 @@ class _Checked(_Function):
         found = super().function_call(name, args)
         if "left" not in self.escapes:
             self.escapes["left"] = self.block_of("left")
-            ir.IRBuilder(self.escapes["left"]).ret(I64(0))
-        good = self.b.icmp_signed("==", self.b.load(self.noted(self.b)), I64(0))
+            Builder(self.body, self.escapes["left"]).ret(I64(0))
+        good = self.b.icmp("==", self.b.load(self.noted(self.b)), I64(0))
         self.proceed(good, self.escapes["left"])
         return found

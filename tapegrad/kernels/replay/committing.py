@@ -285,7 +285,7 @@ def keep(tape: int, at: int, value: int) -> int:
 
 
 def is_of_leaf(items: int, place: int, value: int) -> int:
-    """Whether a value logged at a place lies in memory of its first operand, a leaf, which has it anyway."""
+    """Whether a value logged at a place lies in the memory of a leaf, its record's first operand."""
     g, log = i64(shared()), i64(items)
     first = call(g.long_as, log[place - VALUE_ENTRY + FIRST_ENTRY])
     if first == 0:
