@@ -158,6 +158,8 @@ class Program:
         What takes large arrays.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
+    operands_brought
+        Sources and buffers of the operands that calls bring, and of those that are fixed, in order.
     exact
         Of which events the rows give the bits of recording; of others Python computes the value.
     shared
@@ -206,6 +208,12 @@ class Program:
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
+        self.operands_brought = [
+            (source, x)
+            for event, live in zip(self.events, self.live, strict=True)
+            for source, x in zip(event.operands, live, strict=True)
+            if source.kind >= LIVE
+        ]
         self.exact = self._verified(events) if exact is None else exact
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
@@ -229,12 +237,7 @@ class Program:
 
     def brought(self) -> list[np.ndarray]:
         """Return what takes the numbers and arrays that calls bring."""
-        return [
-            x
-            for event, live in zip(self.events, self.live, strict=True)
-            for source, x in zip(event.operands, live, strict=True)
-            if source.kind == LIVE
-        ]
+        return [x for source, x in self.operands_brought if source.kind == LIVE]
 
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
