@@ -25,9 +25,9 @@ from tapegrad.compilation.wanted import (
     direction_of,
 )
 from tapegrad.core import expected
-from tapegrad.core.base import Handle, alias_of, has_tangent, value_of, wrap
+from tapegrad.core.base import Handle, alias_of, has_tangent, is_expected, value_of, wrap
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.core.storage import OPEN
+from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
 from tapegrad.func.trees import flatten
@@ -343,7 +343,7 @@ class Compiled(Programmed):
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
             kind = self._kinds[signature] = Kind(call.given, wait, new)
         self._replay = kind.replay
-        if len(call.given) == 1 and not isinstance(call.given[0], Handle):
+        if len(call.given) == 1:
             self._latest = kind
         return kind
 
@@ -382,6 +382,10 @@ class Kind:
 
     def takes(self, x: Any) -> bool:
         """Whether a leaf, the only one, is as those of these calls."""
+        if self.work.of_tensors:
+            if type(x) is not Tensor or is_expected(x) or x._tape is STALE or x._tape is DUAL:
+                return False
+            x = x._v
         if type(x) is not self.type:
             return False
         _, shape, dtype = self.leaves[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType
@@ -24,11 +25,12 @@ from tapegrad.compilation.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.stretching import BLOCK, Stretch
 from tapegrad.kernels.assembly import ENTRY
 from tapegrad.kernels.vecmath import definition, number
-from tapegrad.native.algebra import Emitter, Number, Real, evaluate
-from tapegrad.ops import REGISTRY, forward
+from tapegrad.native.algebra import STEPS as ROUNDING
+from tapegrad.native.algebra import Emitter, Number, Real, Truth, choice, evaluate
+from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.rules import STEPS
 
-I64, BIT = ir.IntType(64), ir.IntType(1)
+I64, BYTE, BIT = ir.IntType(64), ir.IntType(8), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
 NAMES = {"d": "float64", "f": "float32"}
 SIDE_BY_SIDE = 4  # vectors
@@ -37,7 +39,28 @@ CHUNK = 128  # elements of which all stages are computed
 UNROLLED = 256  # elements from which on that pays
 EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
+    np.positive,
 }  # fmt: skip
+INFINITE = float("inf")
+TRUTHS: dict[Any, Callable[..., Any]] = {  # what gives a truth value
+    **dict(zip(
+        (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal),
+        (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne), strict=True,
+    )),
+    np.isnan: lambda x: x != x,
+    np.isinf: lambda x: np.abs(x) == INFINITE,
+    np.isfinite: lambda x: np.abs(x) < INFINITE,
+    np.logical_not: lambda x: x == 0,
+    np.logical_and: lambda x, y: np.where(x != 0, np.where(y != 0, 1.0, 0.0), 0.0),
+    np.logical_or: lambda x, y: np.where(x != 0, 1.0, np.where(y != 0, 1.0, 0.0)),
+    np.logical_xor: lambda x, y: np.where(x != 0, np.where(y != 0, 0.0, 1.0), np.where(y != 0, 1.0, 0.0)),
+}  # fmt: skip
+TRUTHS |= {  # of truth values, as there are no bits of floating-point numbers
+    np.bitwise_and: TRUTHS[np.logical_and], np.bitwise_or: TRUTHS[np.logical_or],
+    np.bitwise_xor: TRUTHS[np.logical_xor], np.invert: TRUTHS[np.logical_not],
+}  # fmt: skip
+PASSIVE = {*TRUTHS, *ROUNDING, np.sign}
+WHERE = MEANING[np.where]
 Value = Any  # of LLVM
 
 
@@ -92,6 +115,9 @@ def _result(emit: _Emitter, function: Any, values: Sequence[Real]) -> Real:
         return _product(emit, function, values)
     if function is np.positive:
         return values[0]
+    if function in TRUTHS:
+        found = TRUTHS[function](*values)
+        return Real(emit, 1.0).lift(choice(found, 1.0, 0.0) if isinstance(found, Truth) else found).real()
     found = evaluate(function.__name__, *values)
     return found.real()
 
@@ -112,7 +138,7 @@ def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
 @functools.cache
 def can_emit(function: Any, char: str) -> bool:
     """Whether a step has code here that gives what recording gives."""
-    if function is np.positive or function in EXACT:
+    if function in EXACT or function in PASSIVE or function is forward.choosing(WHERE):
         return True
     if isinstance(function, np.ufunc):
         op = REGISTRY.get(function.__name__)
@@ -194,6 +220,8 @@ class _Loop:
         self.stages = Stages(tasks, given, lambda function: _forms(function, char) > 0)
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        for name in given.truths:
+            self.pointers[name] = self.b.bitcast(self.pointers[name], BYTE.as_pointer())
         self.emit_numbers = _Emitter(self.b, char)
         self.numbers: dict[int, Real] = {}
 
@@ -203,7 +231,7 @@ class _Loop:
         for name in given.cleared:
             b.store(self.kind(-0.0), self.pointers[name])
         for name in given.numbers:
-            self.numbers[name] = Real(self.emit_numbers, b.load(self.pointers[name]))
+            self.numbers[name] = Real(self.emit_numbers, self._load(name, self.pointers[name]))
         self.totals = {name: self._variable(self.kind(-0.0)) for name in given.sums}
         self.bad = self._variable(I64(0))
         if self.extent == 1:
@@ -241,7 +269,7 @@ class _Loop:
         """Emit the steps of a stage for an element."""
         b, emit, known = self.b, self.emit_numbers, dict(self.numbers)
         for place, value in stage.loads:
-            known[value] = Real(emit, b.load(self._at(place, begin, k)))
+            known[value] = Real(emit, self._load(place, self._at(place, begin, k)))
         for task in stage.tasks:
             values = [known[x] for x in task.reads]
             if task.is_sum:
@@ -250,10 +278,21 @@ class _Loop:
             else:
                 known[task.writes] = _result(emit, task.function, values)
         for place, value in stage.stores:
-            b.store(known[value].value, self._at(place, begin, k))
+            self._store(place, known[value].value, self._at(place, begin, k))
         for check in emit.checks:
             b.store(b.or_(b.load(self.bad), b.zext(b.not_(check), I64)), self.bad)
         emit.checks.clear()
+
+    def _load(self, name: int, pointer: Value) -> Value:
+        """Load a number, of a truth value 0 or 1."""
+        found = self.b.load(pointer)
+        return self.b.uitofp(found, self.kind) if name in self.given.truths else found
+
+    def _store(self, name: int, value: Value, pointer: Value) -> None:
+        """Store a number, or whether it is not 0."""
+        if name in self.given.truths:
+            value = self.b.zext(self.b.fcmp_unordered("!=", value, self.kind(0.0)), BYTE)
+        self.b.store(value, pointer)
 
     def _at(self, place: int, begin: Value, k: Value) -> Value:
         i = k if place in self.stages.passed else self.b.add(begin, k)

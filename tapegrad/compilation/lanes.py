@@ -13,13 +13,14 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
 from tapegrad.compilation.matching import Computation, Path
+from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.planning import WARM, Planning
-from tapegrad.compilation.program import BROADCAST, ELEMENT, Program
+from tapegrad.compilation.program import BROADCAST, CONSTANT, ELEMENT, Program
 from tapegrad.compilation.reverse import MATMUL, Reverse
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.lanes import along
-from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
+from tapegrad.ops.primitive import Attributes, Elementwise, Reduction
 
 LANES = 1 << 10  # instances of a block at most
 MOST_BYTES = 1 << 23  # of what a block computes, unless it has few lanes
@@ -93,6 +94,12 @@ class LaneEvents:
         op, live = event.op, self._program.live[k]
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
             return self._elementwise(k)
+        if isinstance(op, Passive):
+            if op.functions[0] in CONSTANT and not event.attrs:
+                return self._emit(op, [self._with_lanes(k, 0)])
+            if not isinstance(op.functions[0], np.ufunc):
+                raise NoLanes(op.name)
+            return self._elementwise(k)
         if op is CUMPROD:
             return self._emit(op, [self._operand(k, 0)], along(event.attrs, self._n, ()))
         if isinstance(op, Reduction) or op is PROD:
@@ -158,7 +165,7 @@ class LaneEvents:
         return self._emit(RESHAPE, [x], {"shape": (self._n, *shape)})
 
     def _emit(
-        self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None,
+        self, op: Operation, operands: Sequence[Operand], attrs: Attributes | None = None,
         more: Attributes | None = None,
     ) -> Source:  # fmt: skip
         """Add an event; `more` are attributes that it takes of its result."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import can_emit, emit_kernel
 from tapegrad.compilation.memory import give_back
-from tapegrad.compilation.rows import INITIAL, Block, Rows
+from tapegrad.compilation.rows import INITIAL, Block, Rows, signature
 from tapegrad.compilation.scheduling import (
     BLOCK,
     Access,
@@ -178,8 +179,8 @@ class _Fused:
 
     def __init__(self, plan: Plan, item: Item) -> None:
         self.plan, self.item = plan, item
-        self.n, self.char = item.extent, item.char
-        self.blocks = 0  # in use
+        self.n, self.char = item.extent, "d" if item.char == "?" else item.char
+        self.blocks: Counter[str] = Counter()  # in use, by dtype
         self.levels: list[tuple[int, Work]] = []
         self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
         self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
@@ -246,14 +247,14 @@ class _Fused:
             if wanted and x.is_block:
                 self.places[name] = self.plan.whole(x, self.n)
             elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
-                self.places[name] = self._block()
+                self.places[name] = self._block(x.char)
             elsewhere = read_at.get(name, set()) - {level}
             if wanted or elsewhere or (w.told and name not in read_at):
                 self.stored.add((level, name))
 
-    def _block(self) -> Operand:
-        self.blocks += 1
-        return self.plan.block(self.char, self.n, self.blocks - 1)
+    def _block(self, char: str) -> Operand:
+        self.blocks[char] += 1
+        return self.plan.block(char, self.n, self.blocks[char] - 1)
 
     def _place(self, x: Operand) -> Operand:
         return self.places.get(_name(x), self.plan.wholes.get(x.at, x) if x.is_block else x)
@@ -288,7 +289,8 @@ class _Fused:
         hows = ((order[x], known[x].stretch) for x in read)
         stretched = tuple((k, how) for k, how in hows if how is not None and not how.is_plain)
         names = (tuple(order[name] for name in part) for part in parts)
-        parameters = Parameters(stretched, *names)
+        truths = frozenset(order[name] for name in given if name in known and known[name].char == "?")
+        parameters = Parameters(stretched, truths, *names)
         address = assembly.load(emit_kernel(self.char, self.n, tasks, parameters))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
@@ -317,13 +319,13 @@ class _Fused:
         if w.kind == layout.BY_KERNEL:
             rows.kernel_at(w.function.address, [places[-1], *places[:-1]], self.n)
         else:
-            rows.loop_at(w.function, self.char, places, self.n)
+            rows.loop_at(w.function, signature([x.char for x in (*w.reads, out)]), places, self.n)
 
     def _spread(self, x: Operand) -> Operand:
         """An operand with an element for each of the group's."""
         if self.n == 1 or x.is_each(self.n):
             return x
-        block = self._block()
+        block = self._block(self.char)
         self.plan.rows.loop_at(np.positive, self.char, [x.place(self.n), block.place(self.n)], self.n)
         return block
 

@@ -36,7 +36,8 @@ from tapegrad.tape.record import Template
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
 TAKE = REGISTRY["take"]
 CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
-MEAN, SUM = MEANING[np.mean], MEANING[np.sum]
+MEAN, SUM, WHERE = MEANING[np.mean], MEANING[np.sum], MEANING[np.where]
+ASTYPE = REGISTRY["astype"]
 REDUCING = {
     MEANING[function]: ufunc
     for function, ufunc in (
@@ -46,8 +47,10 @@ REDUCING = {
         (np.min, np.minimum),
     )
 }
+CONSTANT = {np.zeros_like: 0.0, np.ones_like: 1.0}  # elements, whatever those of the operand
 OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
 FLOATS = "df"
+EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
 REAL = (int, float, np.floating, np.integer)
 
 
@@ -155,6 +158,8 @@ class Program:
         What takes large arrays.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
+    operands_brought
+        Sources and buffers of the operands that calls bring, and of those that are fixed, in order.
     exact
         Of which events the rows give the bits of recording; of others Python computes the value.
     shared
@@ -203,6 +208,12 @@ class Program:
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
+        self.operands_brought = [
+            (source, x)
+            for event, live in zip(self.events, self.live, strict=True)
+            for source, x in zip(event.operands, live, strict=True)
+            if source.kind >= LIVE
+        ]
         self.exact = self._verified(events) if exact is None else exact
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
@@ -226,12 +237,7 @@ class Program:
 
     def brought(self) -> list[np.ndarray]:
         """Return what takes the numbers and arrays that calls bring."""
-        return [
-            x
-            for event, live in zip(self.events, self.live, strict=True)
-            for source, x in zip(event.operands, live, strict=True)
-            if source.kind == LIVE
-        ]
+        return [x for source, x in self.operands_brought if source.kind == LIVE]
 
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
@@ -292,6 +298,10 @@ class Program:
         if reduced is not None and out.flags.c_contiguous and operands[0].size:
             axis, keepdims = event.attrs["axis"], event.attrs["keepdims"]
             self.rows.call(reduced.reduce, [operands[0], axis, None, out, keepdims])
+        elif op is ASTYPE and operands[0].dtype.char in EXACTLY and out.dtype.char in FLOATS:
+            self.rows.convert(operands[0], out)
+        elif self._is_filled(op, out):
+            pass
         elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
         elif function is None:
@@ -301,6 +311,12 @@ class Program:
                 self.rows.call(functools.partial(function, out=out), operands)
             else:
                 self.rows.call(function, [*operands, out])
+
+    def _is_filled(self, op: Operation, out: np.ndarray) -> bool:
+        """Whether an op gives the same number everywhere, which a row now does."""
+        if not isinstance(op, Passive) or op.functions[0] not in CONSTANT:
+            return False
+        return self.rows.loop(np.positive, [np.array(CONSTANT[op.functions[0]], out.dtype)], out)
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
@@ -354,8 +370,13 @@ def ufunc_for(op: Operation, operands: Sequence[Any]) -> np.ufunc | None:
         return np.matmul
     if isinstance(op, Passive):
         return op.forward if isinstance(op.forward, np.ufunc) else None
-    if not isinstance(op, Elementwise) or op is POWER or op.arity > 2:
+    if not isinstance(op, Elementwise) or op is POWER or not all(isinstance(x, np.ndarray) for x in operands):
         return None
-    if not all(isinstance(x, np.ndarray) and x.dtype.char in FLOATS for x in operands):
+    kinds = [x.dtype.char for x in operands]
+    if op is WHERE:
+        return forward.choosing(op) if kinds[0] in f"?{kinds[1]}" and kinds[1] == kinds[2] in FLOATS else None
+    if op.arity > 2 or not any(kind in FLOATS for kind in kinds):
         return None
-    return _vector_form(op, operands[0]) or forward.ufunc_of(op)
+    if all(kind in FLOATS for kind in kinds):
+        return _vector_form(op, operands[0]) or forward.ufunc_of(op)
+    return forward.ufunc_of(op) if all(kind in FLOATS + EXACTLY for kind in kinds) else None

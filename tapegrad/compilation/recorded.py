@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd import Function, grad
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, PYTHON_S, RESULT, Event, Source
+from tapegrad.autograd import grad
+from tapegrad.compilation.events import ARGUMENT, FIXED, PYTHON_S, RESULT, Event, Source
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.program import Program, forward_of, number_of
-from tapegrad.core.base import Handle, requires_grad, value_of, wrap
+from tapegrad.core.base import Handle, TensorOrArray, add_saved_bytes, requires_grad, value_of, wrap
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, record
-from tapegrad.core.grad_mode import enable_grad, is_grad_enabled
+from tapegrad.core.grad_mode import enable_grad
 from tapegrad.ops import REGISTRY
-from tapegrad.ops.primitive import Elementwise
+from tapegrad.ops.primitive import ALL, Attributes, Elementwise, Primitive
 from tapegrad.tensor import Tensor, tensor
 
 RESHAPE = REGISTRY["reshape"]
@@ -40,26 +41,21 @@ def apply_event(event: Event, operands: Sequence[Any]) -> Tensor:
 
 
 class Run:
-    """What a call has computed: the operations, with the numbers and arrays that it has brought."""
+    """What a call has computed: the operations, with the numbers and arrays `brought`, in order."""
 
     def __init__(self, program: Program, result: int, parts: Sequence[Any] | None) -> None:
         self.events, self.result, self.parts = program.events, result, parts
-        self.brought = [
-            [
-                operand_value(source, buffer) if source.kind >= LIVE else None
-                for source, buffer in zip(event.operands, live, strict=True)
-            ]
-            for event, live in zip(program.events, program.live, strict=True)
-        ]
+        self.brought = [operand_value(source, buffer) for source, buffer in program.operands_brought]
 
     def recorded(self, arguments: Sequence[Tensor]) -> Tensor:
         """Apply the operations to Tensors, which are recorded one by one."""
         results: list[Tensor] = []
-        for event, brought in zip(self.events[: self.result + 1], self.brought, strict=False):
+        brought = iter(self.brought)
+        for event in self.events[: self.result + 1]:
             operands = [
                 arguments[source.value] if source.kind == ARGUMENT
-                else results[source.value] if source.kind == RESULT else x
-                for source, x in zip(event.operands, brought, strict=True)
+                else results[source.value] if source.kind == RESULT else next(brought)
+                for source in event.operands
             ]  # fmt: skip
             results.append(apply_event(event, operands))
         return results[self.result]
@@ -76,56 +72,97 @@ def jacobians(program: Program, result: int) -> list[np.ndarray]:
     return [np.reshape(parts, (*y.shape, *x.shape)) for x, parts in zip(xs, columns, strict=True)]
 
 
-def _apart(x: Tensor) -> Tensor:
+def _apart(x: Any) -> Tensor:
     """A result of its own: what an argument gets is for itself, also where others are computed from it."""
     return record(RESHAPE, x._v, (x,), {"shape": x._v.shape})
 
 
-class _Ran(Function):
-    """The record. The gradient of a number is known; for any other derivative the operations are applied."""
+class _OfRun(Primitive):
+    """An op of the leaves of a call's arguments; its attribute `run` is a `Run`."""
 
-    @staticmethod
-    def forward(ctx: Any, run: Run, value: Any, *xs: Tensor) -> Tensor:
-        ctx.run = run
-        ctx.save_for_backward(*xs)
-        return tensor(value)
+    listed = False
 
-    @staticmethod
-    def backward(ctx: Any, ct: Tensor) -> Any:
-        run, xs = ctx.run, ctx.saved_tensors
-        if run.parts is not None and not is_grad_enabled():
-            return None, None, *(ct.reshape(()) * wrap(np.asarray(part)[()]) for part in run.parts)
-        recording = is_grad_enabled()
+    def __init__(self, name: str) -> None:
+        super().__init__(name, (), None, 0, self.__doc__)
+
+    def reads(self, k: int) -> int:
+        """All operands: the operations may have to be applied again."""
+        return ALL
+
+    def vjp(
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Sequence[TensorOrArray], attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:  # fmt: skip
+        """Of Tensors it is recorded."""
+        recording = isinstance(ct, Handle)
         with enable_grad():
-            xs = [_apart(x) if requires_grad(x) else x for x in xs]
-            wanted = [x for x in xs if requires_grad(x)]
-            y = run.recorded(xs)
-            found = iter(grad(y, wanted, ct, create_graph=recording, allow_unused=True))
-        return None, None, *(next(found) if requires_grad(x) else None for x in xs)
+            xs = [_apart(x) if requires_grad(x) else tensor(value_of(x), requires_grad=q in wanted)
+                  for q, x in enumerate(inputs)]  # fmt: skip
+            ct = ct if isinstance(ct, Handle) else wrap(ct)
+            ys, cts = self.results(attrs["run"], xs, ct)
+            if not ys:
+                return {}
+            found = grad(ys, [xs[q] for q in wanted], cts, create_graph=recording, allow_unused=True)
+        parts = zip(wanted, found, strict=True)
+        return {q: part if recording else part._v for q, part in parts if part is not None}
+
+    def results(self, run: Run, xs: list[Tensor], ct: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """What the run gives of these, by its operations, and the cotangents of that."""
+        raise NotImplementedError
 
 
-class _RanGradient(Function):
-    """The record of the gradient, which is known; for a derivative of it the operations are applied."""
+class _Ran(_OfRun):
+    """The value of a call."""
 
-    @staticmethod
-    def forward(ctx: Any, run: Run, *xs: Tensor) -> tuple[Tensor, ...]:
-        ctx.run = run
-        ctx.save_for_backward(*xs)
-        assert run.parts is not None
-        return tuple(map(tensor, run.parts))
+    def vjp(
+        self, ct: TensorOrArray, out: TensorOrArray, inputs: Sequence[TensorOrArray], attrs: Attributes,
+        wanted: Sequence[int],
+    ) -> dict[int, TensorOrArray]:  # fmt: skip
+        """The gradient of a number is known."""
+        run: Run = attrs["run"]
+        if run.parts is None:
+            return super().vjp(ct, out, inputs, attrs, wanted)
+        if isinstance(ct, Handle):
+            with enable_grad():
+                parts = gradients(run, inputs)
+                return {q: np.reshape(ct, ()) * parts[q] for q in wanted}
+        return {q: np.reshape(ct, ())[()] * run.parts[q] for q in wanted}
 
-    @staticmethod
-    def backward(ctx: Any, *cts: Tensor) -> Any:
-        xs, recording = ctx.saved_tensors, is_grad_enabled()
-        with enable_grad():
-            xs = [_apart(x) if requires_grad(x) else x.detach().requires_grad_() for x in xs]
-            parts = grad(ctx.run.recorded(xs), xs, create_graph=True, allow_unused=True)
-            moving = [(g, ct) for g, ct in zip(parts, cts, strict=True) if g is not None and requires_grad(g)]
-            if not moving:
-                return None, *(None for _ in xs)
-            gs, weights = zip(*moving, strict=True)
-            found = grad(gs, xs, weights, create_graph=recording, allow_unused=True)
-        return None, *found
+    def results(self, run: Run, xs: list[Tensor], ct: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The value."""
+        return [run.recorded(xs)], [ct]
+
+
+class _RanGradient(_OfRun):
+    """The derivatives of a number by all leaves, one behind the other; of one leaf that itself."""
+
+    def results(self, run: Run, xs: list[Tensor], ct: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Those that move."""
+        leaves = [x if requires_grad(x) else x.requires_grad_() for x in xs]
+        found = grad(run.recorded(leaves), leaves, create_graph=True, allow_unused=True)
+        pairs = [(g, c) for g, c in zip(found, _split(ct, xs), strict=True) if g is not None]
+        return [g for g, _ in pairs if requires_grad(g)], [c for g, c in pairs if requires_grad(g)]
+
+
+RAN, RAN_GRADIENT = _Ran("compiled"), _RanGradient("compiled_gradient_of")
+
+
+def _split(flat: Tensor, like: Sequence[Any]) -> list[Tensor]:
+    """Parts of a vector, one for each of these, as they are shaped."""
+    if len(like) == 1:
+        return [flat]
+    ends = np.cumsum([value_of(x).size for x in like]).tolist()
+    parts = zip(like, [0, *ends], ends, strict=False)
+    return [np.reshape(flat[begin:end], value_of(x).shape) for x, begin, end in parts]  # type: ignore[misc]
+
+
+def gradients(run: Run, inputs: Sequence[Any]) -> list[Tensor]:
+    """The derivatives of a number, recorded."""
+    assert run.parts is not None
+    parts = [np.asarray(part) for part in run.parts]
+    value = parts[0].copy() if len(parts) == 1 else np.concatenate([part.reshape(-1) for part in parts])
+    found = _split(record(RAN_GRADIENT, value[()], inputs, {"run": run}), inputs)
+    return [astype(g, part.dtype) for g, part in zip(found, parts, strict=True)]
 
 
 def record_run(
@@ -137,5 +174,9 @@ def record_run(
     """
     if not any(requires_grad(x) for x in given):
         return tensor(value), [tensor(part) for part in parts or ()]
-    run, given = Run(program, result, parts), [x if isinstance(x, Handle) else tensor(x) for x in given]
-    return _Ran.apply(run, value, *given), list(_RanGradient.apply(run, *given)) if pull else None
+    run, inputs = Run(program, result, parts), [x if isinstance(x, Handle) else tensor(x) for x in given]
+    out = record(RAN, np.asarray(value)[()], inputs, {"run": run})
+    kept = [x for x in (*(parts or ()), *run.brought) if isinstance(x, np.ndarray)]
+    if kept:
+        add_saved_bytes(out, kept)
+    return out, gradients(run, inputs) if pull else None

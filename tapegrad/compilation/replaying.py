@@ -285,7 +285,7 @@ class Shortcut:
             planning is None
             or planning.plan is None
             or wanted.directed
-            or path.calls[pull]
+            or planning.plan.rows.calls
             or len(args) != self._count
             or error_mode.get() is not self._handling
             or _enabled.get() is not True

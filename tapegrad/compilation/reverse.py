@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
-from tapegrad.compilation.program import CONCATENATE, Program, number_of, view_of
+from tapegrad.compilation.program import CONCATENATE, EXACTLY, Program, number_of, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
 from tapegrad.kernels import abi, table
 from tapegrad.ops import MEANING
@@ -402,7 +402,7 @@ class Reverse:
         op, kind = event.op, out.dtype
         if not isinstance(op, Elementwise) or kind.char not in "df" or event.attrs:
             return False
-        if not all(isinstance(x, np.ndarray) and x.dtype == kind for x in operands):
+        if not all(isinstance(x, np.ndarray) and x.dtype.char in (kind.char, *EXACTLY) for x in operands):
             return False
         if any(
             op.partial(q).constant is None
@@ -423,7 +423,11 @@ class Reverse:
         return True
 
     def _dense(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """An operand as a number or as a dense array of the result's shape."""
+        """An operand as a number or as a dense array of the result's shape and dtype."""
+        if x.dtype != out.dtype:
+            copy = self._room(x.shape if x.ndim == 0 else out.shape, out.dtype)
+            self.rows.convert(np.broadcast_to(x, copy.shape), copy)
+            return copy
         if x.ndim == 0 or (x.shape == out.shape and is_dense(x)):
             return x
         copy = self._room(out.shape, out.dtype)

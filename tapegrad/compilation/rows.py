@@ -27,6 +27,17 @@ class Block:
         self.array = np.zeros(size, dtype)
 
 
+def signature(kinds: Sequence[str]) -> str:
+    """The dtypes of a loop of operands and a result, as `kernels.abi.inner_loop` has them; empty for others.
+
+    They are floating-point numbers of one kind; of such, or of truth values, the result may be a truth value.
+    """
+    *given, out = kinds
+    if len(set(kinds)) == 1 and out in "df":
+        return out
+    return "".join(given) + "->?" if out == "?" and len(set(given)) == 1 and given[0] in "df?" else ""
+
+
 def is_dense(x: np.ndarray) -> bool:
     """Whether the elements of an array lie side by side, in C order."""
     return bool(x.flags.c_contiguous)
@@ -165,16 +176,20 @@ class Rows:
         arrays = [x.array if isinstance(x, Block) else x for x in (*operands, out)]
         if not all(isinstance(x, np.ndarray) for x in arrays):
             return False
-        kind = arrays[-1].dtype
-        if kind.char not in "df" or any(x.dtype != kind for x in arrays):
+        kinds = signature([x.dtype.char for x in arrays])
+        if not kinds:
             return False
-        found = _inner_loop(ufunc, kind.char)
+        found = _inner_loop(ufunc, kinds)
         extent = extent or _extent((*operands, out))
         places = [_place(x, extent) for x in (*operands, out)]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return False
         self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
         return True
+
+    def convert(self, x: np.ndarray, out: np.ndarray) -> None:
+        """Add what writes truth values or integers as floating-point numbers."""
+        self.call(np.add, [x, self.keep(np.zeros((), out.dtype)), out])
 
     def kernel(self, kernel: Kernel, out: Any, reads: Sequence[Any], extent: int) -> None:
         """Add a kernel of a rule: what it gives and what it reads, all dense or blocks."""
@@ -206,11 +221,11 @@ class Rows:
         self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
         self.words[-1][layout.ROW_COUNT] = len(places)
 
-    def loop_at(self, ufunc: np.ufunc, char: str, places: Sequence[Place], extent: int) -> None:
+    def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""
-        found = _inner_loop(ufunc, char)
+        found = _inner_loop(ufunc, kinds)
         if not found[0]:
-            raise ValueError(f"there is no loop of {ufunc.__name__} for {char!r}")
+            raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
         self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
 
     def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:

@@ -90,7 +90,9 @@ class Item:
 
     def takes(self, work: Work) -> bool:
         """Whether a step may be one of the group, by how many elements it has and how it reads them."""
-        if self.extent != work.extent or self.char != work.writes[0].char or len(self.work) >= MOST_TASKS:
+        if self.extent != work.extent or len(self.work) >= MOST_TASKS:
+            return False
+        if work.char != self.char and "?" not in (work.char, self.char):
             return False
         if self.blocks is None and not any(work.stretches):
             return True
@@ -102,6 +104,7 @@ class Item:
     def add(self, work: Work) -> None:
         """Take a step."""
         self.work.append(work)
+        self.char = work.char if self.char == "?" else self.char
         stretches = [x for w in self.work for x in w.stretches]
         self.blocks = cut(self.extent, stretches) if stretches else None
 
@@ -120,6 +123,11 @@ class Work(NamedTuple):
     is_sum: bool = False  # of all elements
     exact: bool = False  # with the bits of NumPy's
     divisor: Address = 0  # of a mean
+
+    @property
+    def char(self) -> str:
+        """The dtype of its floating-point numbers; that of truth values if it has no others."""
+        return next((x.char for x in (*self.writes, *self.reads) if x.char != "?"), "?")
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -192,7 +200,7 @@ class Schedule:
 
     def _place(self, work: Work) -> None:
         """Place a step behind all that it has to wait for."""
-        extent, char = work.extent, work.writes[0].char
+        extent = work.extent
         last, joinable = self._latest(work)
         item = None
         if extent:
@@ -202,7 +210,7 @@ class Schedule:
                 item = next((x for x in reversed(behind) if x.takes(work)), None)
         if item is None:
             at = len(self.items) if extent > 1 else (0 if last is None else last.place + 1)
-            item = Item(at, extent, char)
+            item = Item(at, extent, work.char)
             self.items.insert(at, item)
             for k in range(at, len(self.items)):
                 self.items[k].place = k
@@ -244,18 +252,20 @@ def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
     if not isinstance(function, np.ufunc) or len(args) != function.nin + 1 or function.nout != 1:
         return None
     given = [_once(x) for x in args[:-1]]
-    if out.dtype.char not in TYPES or any(x.dtype != out.dtype or not is_dense(x) for x in (*given, out)):
+    kinds = {x.dtype.char for x in (*given, out)} - {"?"}
+    if len(kinds) != 1 or not kinds <= TYPES.keys() or not all(map(is_dense, (*given, out))):
         return None
-    if out.size < 2 or not can_emit(function, out.dtype.char):
+    alone = all(x.ndim == 0 for x in (*given, out))
+    if not (alone or out.size > 1) or not can_emit(function, *kinds):
         return None
     reads = []
     for x in given:
         how = None if x.size in (1, out.size) else stretch(x, out.shape)
-        if how is None and x.size not in (1, out.size):
+        if x.size not in (1, out.size) and (how is None or x.dtype.char == "?"):
             return None
         reads.append(describe(x)._replace(stretch=how))
     work = Work(rows, row, told, layout.BY_LOOP, function, out.size, tuple(reads), (describe(out),))
-    return work if Item(0, out.size, out.dtype.char).takes(work) else None
+    return work if Item(0, out.size, work.char).takes(work) else None
 
 
 def _once(x: np.ndarray) -> np.ndarray:

@@ -28,10 +28,12 @@ class Task(NamedTuple):
 class Parameters(NamedTuple):
     """Names of what a kernel is given, in order: numbers, arrays it reads and writes, places of sums.
 
-    Those in `cleared` are places of sums that others add to. Of the arrays it reads some are `stretched`.
+    Those in `cleared` are places of sums that others add to. Of the arrays it reads some are `stretched`; the
+    `truths` have truth values, which are 0 and 1 to the steps.
     """
 
     stretched: tuple[tuple[int, Stretch], ...]
+    truths: frozenset[int]
     numbers: tuple[int, ...]
     read: tuple[int, ...]
     written: tuple[int, ...]

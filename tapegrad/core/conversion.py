@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.base import Operand, is_still, like_of, requires_grad, value_of
-from tapegrad.core.dispatch import apply, record, timed, wrap_without_history
+from tapegrad.core.dispatch import apply, is_followed, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -22,6 +22,8 @@ def astype(x: Operand, dtype: DTypeLike) -> Any:
     dtype = np.dtype(dtype)
     if like_of(x).dtype == dtype:
         return x
+    if is_followed(x):
+        return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
     if not requires_grad(x) or dtype.kind in "iub":
         return wrap_without_history(value_of(x).astype(dtype), (x,))
     if dtype.char not in abi.GRADIENT:

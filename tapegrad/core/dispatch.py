@@ -148,11 +148,18 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
         if mode.lines is not None or mode.profile is not None:
             out: Tensor = watch(op, operands, _applied, op, operands, attrs)
             return out
-        if mode.matcher is not None:
-            expected = mode.matcher.expect(op, operands, attrs)
-            if expected is not None:
-                return expected
+        known = expect(op, operands, attrs)
+        if known is not None:
+            return known
     return _applied(op, operands, attrs)
+
+
+def expect(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor | None:
+    """The Tensor of what an op gives, if a program at work expects it."""
+    mode = enabled()
+    if type(mode) is Mode and mode.matcher is not None:
+        return mode.matcher.expect(op, operands, attrs)
+    return None
 
 
 def watch(op: Primitive, operands: Sequence[Operand], function: Callable[..., Any], *args: Any) -> Any:
@@ -428,6 +435,12 @@ def expect_flat(
     return None
 
 
+def is_compared() -> bool:
+    """Whether a program learns operations here, or compares them: so a function better looks at no values."""
+    mode = enabled()
+    return type(mode) is Mode and mode.matcher is not None
+
+
 def is_followed(x: Operand) -> bool:
     """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
     mode = enabled()
@@ -497,7 +510,7 @@ def is_externally_writable(x: Any) -> bool:
     return isinstance(x, ndarray)
 
 
-def is_view_of(value: Operand, x: Operand) -> bool:
+def is_view_of(value: Operand | None, x: Operand | None) -> bool:
     """Whether NumPy made an array as a view of another one's memory, or gave that back."""
     if type(value) is not ndarray or not isinstance(x, ndarray):
         return False

@@ -21,6 +21,7 @@ from tapegrad.core.base import (
     is_still,
     is_tensor,
     join,
+    like_of,
     ndim_of,
     requires_grad,
     shape_of,
@@ -28,7 +29,14 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import is_externally_writable, is_view_of, record, timed, wrap_without_history
+from tapegrad.core.dispatch import (
+    expect,
+    is_externally_writable,
+    is_view_of,
+    record,
+    timed,
+    wrap_without_history,
+)
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
@@ -273,10 +281,16 @@ def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) ->
 @timed("diagonal")
 def _diagonal(
     a: Any, offset: int, axis1: int, axis2: int, writeable: bool = False
-) -> tuple[Tensor, np.ndarray]:
-    """The view that `diagonal` is, of which nothing sees yet that it is one, and the value that it views."""
+) -> tuple[Tensor, np.ndarray | None]:
+    """The view that `diagonal` is, of which nothing sees yet that it is one, and the value that it views.
+
+    That is None where a program computes it.
+    """
+    part, labels, attrs = _diagonal_of(shape_of(a), operator.index(offset), axis1, axis2)
+    known = expect(VIEW, (a,), attrs)
+    if known is not None:
+        return known, None
     of = a._v
-    part, labels, attrs = _diagonal_of(of.shape, operator.index(offset), axis1, axis2)
     value = np.einsum(of[part], *labels) if writeable else of.diagonal(offset, axis1, axis2)
     return record(VIEW, value, (a,), attrs), of
 
@@ -285,7 +299,7 @@ def _diagonal(
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals of the matrices that two axes span; a view."""
     out, of = _diagonal(a, offset, axis1, axis2, True)
-    return join(a, out, of) if is_view_of(out._v, of) else out
+    return join(a, out, of) if of is not None and is_view_of(out._v, of) else out
 
 
 @composed(np.trace)
@@ -488,5 +502,5 @@ def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, o
 def full_like(a: Operand, fill_value: Operand, dtype: DType = None, order: str = "K", subok: bool = True,
               shape: Shape | None = None, device: str | None = None) -> TensorOrArray:  # fmt: skip
     """An array of the shape and dtype of another, of one value."""
-    like = np.asarray(value_of(a))
+    like = np.asarray(like_of(a))
     return full(like.shape if shape is None else shape, fill_value, like.dtype if dtype is None else dtype)

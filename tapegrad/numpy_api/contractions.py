@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.building import broadcast_arrays
 from tapegrad.numpy_api.products import contract, dot
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def conjugate(x: Operand) -> Any:
     """Complex conjugates; a real array is its own."""
-    return np.conj(x) if value_of(x).dtype.kind == "c" else x
+    return np.conj(x) if like_of(x).dtype.kind == "c" else x
 
 
 @composed(np.tensordot)

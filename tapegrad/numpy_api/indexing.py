@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     is_still,
     is_tensor,
     join,
+    like_of,
     ndim_of,
     requires_grad,
     value_of,
@@ -153,7 +154,7 @@ def clip(
         return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
     a, low, high = (operand(sequence(v), "clip") for v in (a, low, high))
-    kind = np.result_type(*(value_of(v) for v in (tensor_of(a), low, high) if v is not None))
+    kind = np.result_type(*(like_of(v) for v in (tensor_of(a), low, high) if v is not None))
     if kind.kind in "iub":
         return plainly(np.clip, (a, low, high), {})
     low = -math.inf if low is None or low is np._NoValue else low

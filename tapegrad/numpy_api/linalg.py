@@ -16,6 +16,7 @@ from tapegrad.core.base import (
     Operand,
     Out,
     TensorOrArray,
+    like_of,
     ndim_of,
     needs_derivative,
     shape_of,
@@ -104,7 +105,7 @@ def cholesky(a: Operand, /, *, upper: bool = False) -> TensorOrArray:
 
 def _floating(x: Operand) -> Any:
     """Integers as NumPy's linear algebra takes them: as float64."""
-    if value_of(x).dtype.kind in "fc":
+    if like_of(x).dtype.kind in "fc":
         return x
     return astype(x, np.dtype(float))
 
@@ -302,7 +303,7 @@ def _product(a: Operand, b: Operand) -> TensorOrArray:
 
 def _residuals(a: TensorOrArray, b: TensorOrArray, solution: Any) -> TensorOrArray:
     rest = b - matmul(a, solution) if ndim_of(solution) else b
-    rest = np.abs(rest) if np.iscomplexobj(value_of(rest)) else rest
+    rest = np.abs(rest) if np.iscomplexobj(like_of(rest)) else rest
     return sum_(rest * rest, axis=0, keepdims=ndim_of(rest) == 1)
 
 
@@ -315,7 +316,7 @@ def matrix_power(a: Operand, n: int) -> Any:
     except TypeError as error:
         raise TypeError(f"matrix_power: the exponent is an integer, found {reprlib.repr(n)}") from error
     if n == 0:  # constant, but with a history: its derivative is 0
-        one = np.broadcast_to(np.eye(shape_of(a)[-1], dtype=value_of(a).dtype), value_of(a).shape)
+        one = np.broadcast_to(np.eye(shape_of(a)[-1], dtype=like_of(a).dtype), like_of(a).shape)
         return where(False, a, one)
     if n < 0:
         a, n = inv(a), -n
@@ -393,8 +394,8 @@ def tensorsolve(a: TensorOrArray | float, b: Operand, axes: Any = None) -> Tenso
     shape = shape_of(a)
     unknowns = shape[ndim_of(b) :]
     size = math.prod(unknowns)
-    _same_size(shape, size, int(np.size(value_of(b))), "tensorsolve")
-    if size * size != np.size(value_of(a)):
+    _same_size(shape, size, int(np.size(like_of(b))), "tensorsolve")
+    if size * size != np.size(like_of(a)):
         raise ShapeError(f"tensorsolve: a of shape {shape} is no square map to {shape_of(b)}")
     return reshape(solve(reshape(a, (size, size)), reshape(b, (size,))), unknowns)
 

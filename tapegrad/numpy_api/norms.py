@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import is_compared
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    if np.iscomplexobj(value_of(x)):
+    if np.iscomplexobj(like_of(x)):
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
         return reshape(found, shape_of(found)[1:]) if keepdims else found
@@ -43,21 +44,19 @@ def _of_vectors(x: Operand, order: float | str | None, axes: tuple[int, ...], ke
     if order == 1:
         return sum_(size, axes, None, None, keepdims)
     if order == 0:  # a step: no derivative but 0
-        ones = (value_of(size) != 0).astype(value_of(size).dtype)
+        ones = (value_of(size) != 0).astype(like_of(size).dtype)
         return sum_(where(np.zeros(ones.shape, bool), size, ones), axes, None, None, keepdims)
     order = float(order)
-    zero = value_of(size) == 0
     if order < 1:  # infinitely steep at 0, or a kink where the norm is 0, too: derivative 0, as torch
+        zero = value_of(size) == 0
         powers = where(zero, 0.0 if order > 0 else math.inf, where(zero, 1.0, size) ** order)
     else:
         powers = size**order
     total = sum_(powers, axes, None, None, keepdims)
-    flat = value_of(total) == (np.inf if order < 0 else 0)
-    if not np.any(flat):
+    flat = np.equal(total if is_compared() else value_of(total), np.inf if order < 0 else 0)
+    if not is_compared() and not np.any(flat):
         return total ** (1 / order)
-    with np.errstate(divide="ignore"):
-        limit = (value_of(total) ** (1 / order)).astype(value_of(total).dtype)
-    return where(flat, limit, where(flat, 1.0, total) ** (1 / order))
+    return where(flat, like_of(total).dtype.type(0), where(flat, 1.0, total) ** (1 / order))
 
 
 def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> TensorOrArray:
@@ -71,7 +70,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> T
         sums = sum_(np.abs(x), (summed,), None, None, True)
         found = (max_ if order > 0 else min_)(sums, (chosen,), None, True)
     elif order in (2, -2, "nuc"):
-        ndim = np.ndim(value_of(x))
+        ndim = ndim_of(x)
         last = (row, column) == (ndim - 2, ndim - 1)
         s = svdvals(x if last else np.moveaxis(x, (row, column), (-2, -1)))
         found = sum_(s, -1) if order == "nuc" else (max_ if order > 0 else min_)(s, -1)
@@ -83,7 +82,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> T
             shape[axis] = 1
         else:
             del shape[axis]
-    return found if np.shape(value_of(found)) == (*shape,) else reshape(found, (*shape,))
+    return found if shape_of(found) == (*shape,) else reshape(found, (*shape,))
 
 
 @implements(np.linalg.norm)
@@ -118,7 +117,7 @@ def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: boo
 def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord: int = 2) -> TensorOrArray:
     """Norm of the elements along axes, taken as one vector."""
     x = tensor_of(x)
-    if value_of(x).dtype.kind in "iub":
+    if like_of(x).dtype.kind in "iub":
         x = astype(x, np.dtype(float))
     return _of_vectors(x, ord, axes_of(x, axis, "vector_norm"), bool(keepdims))
 

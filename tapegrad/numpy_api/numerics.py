@@ -14,6 +14,7 @@ from tapegrad.core.base import (
     Operand,
     TensorOrArray,
     is_tensor,
+    like_of,
     ndim_of,
     requires_grad,
     shape_of,
@@ -76,11 +77,11 @@ def ediff1d(
 ) -> TensorOrArray:
     """Differences of neighbours, between other numbers."""
     flat = reshape(tensor_of(ary), (-1,))
-    kind = value_of(flat).dtype
+    kind = like_of(flat).dtype
     parts = [None if x is None else reshape(tensor_of(x), (-1,)) for x in (to_begin, to_end)]
     for x in parts:
-        if x is not None and not np.can_cast(value_of(x).dtype, kind, "same_kind"):
-            raise TypeError(f"ediff1d: ends of dtype {value_of(x).dtype} do not fit an array of dtype {kind}")
+        if x is not None and not np.can_cast(like_of(x).dtype, kind, "same_kind"):
+            raise TypeError(f"ediff1d: ends of dtype {like_of(x).dtype} do not fit an array of dtype {kind}")
     first, last = (None if x is None else astype(x, kind) if is_tensor(x) else x.astype(kind) for x in parts)
     found = flat[1:] - flat[:-1]
     if first is None and last is None:
@@ -92,7 +93,7 @@ def ediff1d(
 def gradient(f: Operand, *varargs: Operand, axis: Axis = None, edge_order: int = 1) -> Any:
     """Central differences inside, differences of first or second order at the edges."""
     f = tensor_of(f)
-    if value_of(f).dtype.kind not in "fc":
+    if like_of(f).dtype.kind not in "fc":
         f = np.asarray(f, float)
     ndim = f.ndim
     axes = (
@@ -127,7 +128,7 @@ def _slope(f: Any, h: Any, at: int, order: int) -> TensorOrArray:
     """The derivative along one axis, for one spacing or those between neighbours."""
     lanes = f if at == f.ndim - 1 else np.moveaxis(f, at, -1)
     n = lanes.shape[-1]
-    dtype = value_of(lanes).dtype
+    dtype = like_of(lanes).dtype
     if not ndim_of(h):
         inner = (lanes[..., 2:] - lanes[..., :-2]) / (2.0 * h)
         h = np.broadcast_to(h, (n - 1,))
@@ -185,7 +186,7 @@ def interp(
 ) -> TensorOrArray:
     """Linear interpolation; the derivative at a knot is the slope to its right, at the last to its left."""
     fp = tensor_of(fp)
-    kind = np.dtype(complex if np.iscomplexobj(value_of(fp)) else float)
+    kind = np.dtype(complex if np.iscomplexobj(like_of(fp)) else float)
     x, xp, fp = _double("x", x), _double("xp", xp), _double("fp", fp, kind)
     if xp.ndim != 1 or fp.ndim != 1 or xp.shape != fp.shape or xp.shape[0] == 0:
         raise ShapeError(
@@ -222,8 +223,8 @@ def interp(
 
 def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:
     x = tensor_of(x)
-    if np.iscomplexobj(value_of(x)) and kind.kind != "c":
-        raise DTypeError(f"interp: {what} is real, found dtype {value_of(x).dtype}; only fp may be complex")
+    if np.iscomplexobj(like_of(x)) and kind.kind != "c":
+        raise DTypeError(f"interp: {what} is real, found dtype {like_of(x).dtype}; only fp may be complex")
     return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
 
 
@@ -267,7 +268,7 @@ def correlate(a: Operand, v: Operand, mode: str = "valid") -> TensorOrArray:
     """Correlation of two vectors."""
     a, v = _vectors("correlate", a, v)
     mode, n, m = _modes(mode), a.shape[0], v.shape[0]
-    v = np.conj(np.flip(v)) if value_of(v).dtype.kind == "c" else np.flip(v)
+    v = np.conj(np.flip(v)) if like_of(v).dtype.kind == "c" else np.flip(v)
     first, second = (a, v) if n >= m else (v, a)
     found = apply(REGISTRY["convolve"], (first, second), {"mode": "valid" if mode == "valid" else "full"})
     if mode != "same":
@@ -291,7 +292,7 @@ def linspace(
     parts = num - 1 if endpoint else num
     step = delta / parts if parts > 0 else delta * np.nan
     number = np.arange(float(num)).reshape((-1,) + (1,) * ndim_of(delta))
-    number = number.astype(value_of(delta).dtype)
+    number = number.astype(like_of(delta).dtype)
     found = number * step + start if parts > 0 else number * delta + start
     if endpoint and num > 1:
         found = concatenate([found[:-1], np.broadcast_to(stop, (1, *shape_of(delta)))])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import Operand, TensorOrArray, is_tensor, like_of, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
@@ -48,7 +48,7 @@ def pad(array: Operand, pad_width: Operand, mode: Any = "constant", **kwargs: An
     if unknown := set(kwargs) - ARGUMENTS[mode]:
         raise ValueError(f"pad: mode {mode!r} does not take {', '.join(sorted(unknown))}")
     widths = _widths(plain(pad_width), x.ndim)
-    kind = value_of(x).dtype
+    kind = like_of(x).dtype
     if kind.kind not in "fc":  # only the ends could have a derivative, and they become integers
         return plainly(np.pad, (array, pad_width, mode), kwargs)
     if mode == "constant":

@@ -159,7 +159,7 @@ def einsum(
         for x in arrays:
             if not np.can_cast(value_of(x), dtype, casting):  # type: ignore[arg-type]
                 raise TypeError(
-                    f"einsum: operands of dtype {value_of(x).dtype} as {np.dtype(dtype)}: not with {casting=}"
+                    f"einsum: operands of dtype {like_of(x).dtype} as {np.dtype(dtype)}: not with {casting=}"
                 )
         arrays = [astype(x, dtype) if is_tensor(x) else np.asarray(x, dtype) for x in arrays]
     text = subscripts.replace(" ", "")

@@ -22,7 +22,7 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
+from tapegrad.core.dispatch import apply, is_compared
 from tapegrad.core.expected import expected
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
@@ -113,7 +113,7 @@ def _of_some(
 ) -> TensorOrArray:
     """A reduction of the elements where a condition holds, and of an initial value."""
     mask = np.asarray(plain(where), bool)
-    kind = value_of(x).dtype.type
+    kind = like_of(x).dtype.type
     of_nothing = op is MEAN or op.join.identity is not None
     if not mask.all():
         if not of_nothing and initial is None:
@@ -226,7 +226,7 @@ def _spread(
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
-        if dtype is None and value_of(x).dtype.kind in "iub":
+        if dtype is None and like_of(x).dtype.kind in "iub":
             dtype = np.dtype(float)
         total = sum_(square, axes, dtype, None, keepdims)
         divisor = np.maximum(count - ddof, 0)
@@ -240,8 +240,8 @@ _mean = mean
 
 def root(variance: Operand) -> TensorOrArray:
     """Square root; where the variance is 0 its derivative is taken as 0, as torch does."""
-    flat = value_of(variance) == 0
-    if not np.count_nonzero(flat):
+    flat = np.equal(variance if is_compared() else value_of(variance), 0)
+    if not is_compared() and not np.count_nonzero(flat):
         return np.sqrt(variance)
     return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
 

@@ -27,7 +27,7 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, is_view_of, record, timed
+from tapegrad.core.dispatch import apply, expect, is_view_of, record, timed
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
 from tapegrad.ops import REGISTRY
@@ -92,6 +92,9 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
         return x
     if not is_tensor(x):
         return reshaped(x, shape)  # type: ignore[no-untyped-call]
+    known = expect(REGISTRY["reshape"], (x,), {"shape": shape})
+    if known is not None:
+        return known
     of = x._v
     out = record(REGISTRY["reshape"], reshaped(of, shape), (x,), {"shape": shape})  # type: ignore[no-untyped-call]
     return out if is_still(x, of) else laid(x, shape)

@@ -22,6 +22,7 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import is_compared
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
@@ -91,7 +92,7 @@ def cov(
     x = _observations("cov", m, rowvar)
     if y is not None:
         x = np.concatenate([x, _observations("cov", y, rowvar, value_of(m))], axis=0)
-    dtype = np.result_type(*(value_of(tensor_of(v)) for v in (m, y) if v is not None), np.float64) \
+    dtype = np.result_type(*(like_of(tensor_of(v)) for v in (m, y) if v is not None), np.float64) \
         if dtype is None else np.dtype(dtype)  # fmt: skip
     x = astype(x, dtype) if is_tensor(x) else np.asarray(x, dtype)
     count = x.shape[1]
@@ -101,8 +102,8 @@ def cov(
     weights = _frequencies(fweights, count)
     if aweights is not None:
         aweights = tensor_of(aweights)
-        if np.iscomplexobj(value_of(aweights)):
-            raise DTypeError(f"cov: aweights are real, found dtype {value_of(aweights).dtype}")
+        if np.iscomplexobj(like_of(aweights)):
+            raise DTypeError(f"cov: aweights are real, found dtype {like_of(aweights).dtype}")
         aweights = np.astype(aweights, np.dtype(float), copy=False)
         if shape_of(aweights) != (count,):
             raise ShapeError(f"cov: aweights of shape {shape_of(aweights)} for {count} observations")
@@ -175,8 +176,8 @@ def corrcoef(
 def _filled(a: Operand, fill: float) -> tuple[Tensor, np.ndarray]:
     """An array with another number for nan, and where there was one."""
     a = tensor_of(a)
-    missing = np.isnan(value_of(a))
-    return where(missing, value_of(a).dtype.type(fill), a), missing
+    missing = np.isnan(a if is_compared() else value_of(a))
+    return where(missing, like_of(a).dtype.type(fill), a), missing
 
 
 def _without(function: Callable[..., Any], fill: float) -> Callable[..., Any]:
@@ -250,7 +251,7 @@ def nanvar(
             total = np.sum(filled, axis=axis, dtype=dtype, keepdims=True, where=mask)
             mean = total / np.asarray(count, total.dtype)[()]
         off = np.where(mask, filled - mean, filled.dtype.type(0))
-        squares = np.real(off * np.conj(off)) if np.iscomplexobj(value_of(off)) else off * off
+        squares = np.real(off * np.conj(off)) if np.iscomplexobj(like_of(off)) else off * off
         total = np.sum(squares, axis=axis, dtype=dtype, keepdims=keep)
         freedom = np.reshape(count, shape_of(total)) - ddof
         if np.any(freedom <= 0):

@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     TensorOrArray,
     add_saved_bytes,
     is_tensor,
+    like_of,
     ndim_of,
     needs_derivative,
     shape_of,
@@ -64,7 +65,7 @@ def typed(ufunc: np.ufunc, inputs: Sequence[Operand], dtype: DType = None, casti
     if dtype is not None:
         signature = (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)
     inputs = [operand(x) for x in inputs]
-    kinds = [type(x) if type(x) in (int, float) else np.result_type(value_of(x)) for x in inputs]
+    kinds = [type(x) if type(x) in (int, float) else np.result_type(like_of(x)) for x in inputs]
     wanted = {} if signature is None else {"signature": signature}
     found = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), casting=casting, **wanted)
     inputs = [_cast(x, to) for x, to in zip(inputs, found[: ufunc.nin], strict=True)]
@@ -110,7 +111,7 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
         and where is True
         and not keepdims
         and (axis is None or (type(axis) is int and -ndim <= axis < ndim))
-        and np.size(value_of(x))
+        and np.size(like_of(x))
     ):
         return REDUCED[ufunc](ufunc, x, axes_of(x, axis, ""), True)
     given = {} if initial is NONE else {"initial": plain(initial)}
@@ -125,7 +126,7 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
     if condition is not True:
         condition = np.broadcast_to(np.asarray(condition, bool), shape_of(x))
     whole = REDUCED.get(ufunc)
-    if whole is not None and (np.size(value_of(x)) or ufunc not in EXTREMES):
+    if whole is not None and (np.size(like_of(x)) or ufunc not in EXTREMES):
         found = whole(ufunc, x, axes, condition)
         if initial is not None:
             found = UFUNCS[ufunc](initial, found)
@@ -205,7 +206,7 @@ def _step_by_step(
             pairs = function(rows[:half], rows[half : 2 * half])
             rows = pairs if count % 2 == 0 else np.concatenate([pairs, rows[2 * half :]])
             count = half + count % 2
-        found = rows[0] if count else _tensor(np.zeros(rest, value_of(x).dtype)[()])
+        found = rows[0] if count else _tensor(np.zeros(rest, like_of(x).dtype)[()])
         return found if initial is None else function(initial, found)
     if initial is None:
         found, first = rows[0], 1

@@ -212,7 +212,7 @@ def minimum(a, b):
     return np.where(a > b, 0, tie), np.where(b > a, 0, tie)
 
 
-@elementwise(np.where)
+@elementwise(np.where, scalar=lambda condition, a, b: np.where(condition != 0, a, b))
 def where(ct, condition, a, b):
     """Choice by a condition, which has no derivative."""
     return None, np.where(condition != 0, ct, 0), np.where(condition != 0, 0, ct)

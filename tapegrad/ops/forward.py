@@ -121,6 +121,13 @@ def ufunc_of(op: Primitive) -> np.ufunc | None:
     return first if isinstance(first, np.ufunc) else None
 
 
+@functools.cache
+def choosing(op: Elementwise) -> np.ufunc | None:
+    """A ufunc that computes `np.where` of numbers of one dtype, of which the first is the condition."""
+    condition = ast.parse("np.where(x != 0, y, z)", mode="eval").body
+    return _ufunc(op, table.slot([], condition, ["x", "y", "z"], False), "df") if _can_raise() else None
+
+
 def _ufunc(op: Elementwise, slot: int, chars: str) -> np.ufunc:
     """A ufunc of the kernels of a text for these dtypes; of errors it reports all but underflow."""
     enter, _ = machine.load()

@@ -50,6 +50,11 @@ def tanh_chain(m, x):
     return m.sum(x * x)
 
 
+def huber(m, x):
+    size = m.abs(x)
+    return m.sum(m.where(size < 0.4, 0.5 * x * x, 0.4 * (size - 0.2)) * (x < 0.9))
+
+
 def lse(m, x):
     top = m.amax(x, 0)
     return top + m.log(m.sum(m.exp(x - top), 0))
@@ -101,6 +106,8 @@ CASES = {
     "15 operations, 1,000": (chain_of_arrays, [np.linspace(0.1, 1, 1000)]),
     "15 operations, 1e5": (chain_of_arrays, [np.linspace(0.1, 1, 100_000)]),
     "tanh five times, 1e6": (tanh_chain, [np.linspace(-1, 1, 1_000_000)]),
+    "a choice, 10": (huber, [np.linspace(-1, 1, 10)]),
+    "a choice, 1e6": (huber, [np.linspace(-1, 1, 1_000_000)]),
     "log of a sum, 10": (lse, [np.linspace(0.1, 1, 10)]),
     "log of a sum, 1e5": (lse, [np.linspace(0.1, 1, 100_000)]),
     "Runge-Kutta, 10 steps of 10": (runge_kutta, [np.linspace(0.1, 1, 10)]),

@@ -764,7 +764,7 @@ def test_a_call_with_tensors_is_one_record():
             results.append([z, *first, *second, *third])
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-12)
-    assert "Ran" in repr(compiled(x, y).grad_fn) or not abi.native()
+    assert "Compiled" in repr(compiled(x, y).grad_fn) or not abi.native()
 
 
 def test_derivatives_of_tensors_have_histories():
@@ -1195,3 +1195,68 @@ def test_what_is_known_is_learned_a_few_times_only():
     (kind,) = compiled._kinds.values()
     assert not kind.learning.learns
     assert len(kind.matcher.paths) == 1
+
+
+def batched(call, t):
+    return tg.grad(call(t) * np.ones(3), t, np.eye(3), is_grads_batched=True, create_graph=True)
+
+
+def hooked(call, t):
+    y = call(t * 2.0)
+    y.register_hook(lambda ct: ct * 2.0)
+    return tg.grad(np.sum(y * y), t)
+
+
+def twice(call, t):
+    y = np.sum(call(t * 2.0))
+    y.backward(retain_graph=True)
+    y.backward()
+    return t.grad
+
+
+def written(call, t):
+    u = t * 2.0
+    y = call(u)
+    u[0] = 5.0
+    return tg.grad(np.sum(y) + np.sum(u * u), t)
+
+
+def forward_over_reverse(call, t):
+    return tg.func.jvp(tg.func.grad(lambda u: np.sum(call(u) * u)))(t.detach().numpy(), np.ones(3))
+
+
+SWEEPS = [
+    batched,
+    hooked,
+    twice,
+    written,
+    forward_over_reverse,
+    lambda call, t: tg.autograd.functional.hessian(lambda u: np.sum(call(u) * u), t),
+    lambda call, t: tg.autograd.checkpoint(lambda u: np.sum(call(u * 2.0)), t),
+]
+
+
+@pytest.mark.parametrize("f", [lambda x: np.sum(np.sin(x) * x), lambda x: np.sin(x) * x[0]])
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_the_record_of_a_call_in_sweeps_of_all_kinds(sweep, f):
+    compiled = tg.compile(f, wait=True)
+    for _ in range(4):
+        compiled(tg.tensor([0.3, 0.5, 0.7], requires_grad=True))
+    found, wanted = (
+        flatten(sweep(call, tg.tensor([0.3, 0.5, 0.7], requires_grad=True)))[0] for call in (compiled, f)
+    )
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(plain(a)), np.asarray(plain(b)), rtol=1e-12)
+
+
+def plain(x):
+    return x.detach().numpy() if isinstance(x, tg.Tensor) else x
+
+
+def test_a_record_that_was_released_says_so():
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
+    for _ in range(4):
+        y = compiled(tg.tensor([0.3, 0.5, 0.7], requires_grad=True) * 2.0)
+        y.backward()
+        with pytest.raises(tg.errors.GraphFreedError, match="released"):
+            y.backward()

@@ -49,9 +49,17 @@ def scaled_by_results(x):
     return np.sum(y * s) + np.mean(y * y) * s
 
 
+def choices(x):
+    inside = (x > -0.5) & ~(x >= 0.6) | (x == x[0]) ^ np.isnan(x)
+    y = np.where(inside, np.floor(x * 3.0) * x, np.sign(x)) * (x < x[0] + 1.0)
+    known = np.logical_and(x != 0.25, np.isfinite(y)) | np.logical_not(np.logical_xor(x <= 0.1, np.isinf(x)))
+    steps = np.ceil(x) + np.trunc(x * 2.0) * np.rint(x)
+    return np.sum(np.where(np.logical_or(known, x < y), steps * x, np.ones_like(x))) + np.sum(y) * (x[0] > 0)
+
+
 LIMITS = UNROLLED, CHUNK, PROGRAM_BLOCK, 2 * PROGRAM_BLOCK
 SIZES = sorted({1, 2, 10, 127, 129, *(n + more for n in LIMITS for more in (-1, 0, 1)), 20_011})
-FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results]
+FUNCTIONS = [tanh_chain, log_sum_exp, many_forms, scaled_by_results, choices]
 
 
 def fused(compiled):
@@ -633,7 +641,7 @@ def test_stages_of_kernels(seed):
             tasks.append(fusing.Task(np.add, (int(random.choice(known)),), 9, True))
     written = tuple({task.writes for task in tasks if not task.is_sum and random.integers(2)})
     sums = (9,) if any(task.is_sum for task in tasks) else ()
-    given = fusing.Parameters((), numbers, read, written, sums, ())
+    given = fusing.Parameters((), frozenset(), numbers, read, written, sums, ())
     (wanted, known_sums), (found, sums) = by_stages(tasks, given, dict(enumerate(random.normal(size=4))))
     assert found == wanted
     assert sums == pytest.approx(known_sums, rel=1e-12)
@@ -749,3 +757,29 @@ def test_other_dtypes(kind):
         (value, gradient), (wanted, expected) = compiled.value_and_grad(x + kind(k)), recorded(x + kind(k))
         assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
         np.testing.assert_allclose(gradient, expected, rtol=1e-4 if kind(0).itemsize in (4,) else 1e-5)
+
+
+OUTSIDE = np.random.default_rng(8).random((30, 40)) > 0.4
+MASKED = {
+    "a mask from outside": lambda x: np.sum(np.where(OUTSIDE, x * x, 0.5) * (x > 0.1)) + np.sum(x * OUTSIDE),
+    "a row of it": lambda x: np.sum(np.where(OUTSIDE[0], x, x * x)) + np.sum(OUTSIDE[:, :1] * x),
+    "a mask of a row": lambda x: np.sum(np.where(x[0] > 0.1, x, x * x)) + np.sum((x[:, :1] < 0.1) * x),
+    "a mask of a number": lambda x: np.sum(np.where(np.sum(x) > 0.1, x, x * x)) + np.sum((x[0, 1] < 0.1) * x),
+    "numbers": lambda x: np.where(x[0, 0] > 0.1, x[0, 1], x[1, 0]) * (x[1, 1] < x[1, 2]) + np.sum(x),
+    "as numbers": lambda x: np.sum((x > 0.1).astype(x.dtype) * x) + np.sum(x * x) / (1.0 + np.sum(x > 0.2)),
+    "chosen by numbers": lambda x: np.sum(np.where(np.floor(x * 2.0), x, np.sin(x) * np.ceil(x))),
+    "a diagonal": lambda x: np.trace(np.sin(x)) + np.sum(np.diagonal(x * 2.0) ** 2),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("name", MASKED)
+def test_masks(name, kind):
+    x = np.random.default_rng(1).normal(size=(30, 40)).astype(kind)
+    compiled = compare(MASKED[name], [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
+    x[0, :3] = np.nan, -0.0, np.inf
+    with np.errstate(invalid="ignore"):
+        compare(MASKED[name], [x] * CALLS, kind)
+    assert fused(compiled), compiled.explain()
+    ((way,),) = [known.ways for known in compiled.explain().kinds]
+    assert kind is np.float32 or not way.by_python  # of several dtypes it has rules

@@ -49,6 +49,8 @@ OF_VECTORS = {
     "rolled": lambda x: np.sum(np.roll(x, 1) * x),
     "iterated": lambda x: sum(v * v for v in x) * len(x),
     "one number": lambda x: np.sum(x) * 2.0,
+    "masks": lambda x: np.sum(np.where(x > x[0], x * x, 0.5) * (x < 0.9)) + (x[1] > 0.1) * x[2],
+    "steps": lambda x: np.sum(np.floor(x * 3.0) * x + np.sign(x) * np.ones_like(x)) + np.sum(x > 0.1) * x[0],
 }  # fmt: skip
 OF_MATRICES = {
     "rows": lambda x: np.sum(np.sum(x * x, axis=1) * np.mean(x, axis=-1)) + np.sum(np.max(x, axis=0)),
@@ -58,6 +60,7 @@ OF_MATRICES = {
     "matrix and vector": lambda x: np.sum(np.tanh(x @ C)) + np.sum(C[:3] @ x),
     "matrices": lambda x: np.sum(np.sin(A @ x)) + np.sum((x @ A) ** 2),
     "by its own rows": lambda x: np.sum(x @ x[0]) + np.sum(x[:, 0] @ x),
+    "masks of columns": lambda x: np.sum(np.where(x > np.mean(x, axis=0), x, x[0])) + np.sum(x * (x < C)),
     "blocks": lambda x: np.sum(x[1:, ::2] * x[:2, 1::2]) + x[2, 3],
 }
 CASES = {**{name: (f, (3,)) for name, f in OF_VECTORS.items()},

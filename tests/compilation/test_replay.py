@@ -443,6 +443,25 @@ MASKS = {
 }
 
 
+SHAPES = {
+    "std": lambda x: np.std(x) + np.std(np.outer(x, x), axis=0)[1],
+    "norm": lambda x: np.linalg.norm(x) + np.linalg.norm(np.outer(x, x)) + np.linalg.norm(x, 3),
+    "trace": lambda x: np.trace(np.reshape(x, (2, 2))) * np.sum(np.diagonal(np.outer(x, x))),
+    "products": lambda x: np.sum(np.kron(x, x)) + np.sum(np.triu(np.outer(x, x + 1.0))),
+    "clip": lambda x: np.sum(np.clip(x, 0.1, 0.6) * np.heaviside(x, 0.5)) + np.sum(np.full_like(x, 2.0) * x),
+    "means": lambda x: np.sum(np.gradient(x) ** 2) + np.nansum(x * x) + np.average(x, weights=[1, 2, 3, 4]),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_functions_that_want_a_shape_look_at_no_value(name):
+    compiled = taken(SHAPES[name])
+    before, given = skipped(compiled), [X, X[::-1].copy(), X * 5.0, X * 0.0, X * 0.0 + 0.3]
+    for x in given:
+        assert agrees(compiled, x), compiled.explain()
+    assert skipped(compiled) == before + len(given), compiled.explain()
+
+
 @pytest.mark.parametrize("name", MASKS)
 def test_what_has_no_derivative_is_computed_without_python(name):
     """Also where it is another one than at the calls that were watched, of nan and zeros too."""

@@ -88,10 +88,14 @@ def compute_expected(event: int) -> int:
 def taken(operand: int, x: int) -> int:
     """Whether an operand is what is expected there; numbers and small arrays are copied."""
     g, kind, at = i64(shared()), i64(operand)[0], i64(operand)[1]
-    if kind == THIS_OBJECT:
+    if kind == THIS_OBJECT and (x == at or at == 0):
         return x == at
     if x == 0:
         return 0
+    if kind == THIS_OBJECT:  # or an exponent computed anew
+        if obj(x).type != g.float_type or obj(at).type != g.float_type:
+            return 0
+        return i64(x + SCALAR_AT)[0] == i64(at + SCALAR_AT)[0]
     if kind == AN_ARRAY:
         return is_copied(at, x)
     if kind == AN_INDEX:
