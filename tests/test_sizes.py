@@ -12,6 +12,7 @@ from scipy.sparse.linalg import spsolve
 import tapegrad as tg
 from tapegrad.compilation.function import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
+from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
 from tapegrad.ops.triangles import BLOCK, inverse_of_factors, solve_factors, solve_triangle, through_cholesky
 from tapegrad.scipy import evaluations, optimize
@@ -327,6 +328,30 @@ def products(n):
                 by_x, by_y = tg.grad(np.real(np.sum(x @ y)), [x, y])
                 compare(by_x, np.conj(np.ones((shape[0], shape[2])) @ b.T), scale)
                 compare(by_y, np.conj(a.T @ np.ones((shape[0], shape[2]))), scale)
+
+
+@crosses("kernels.replay.layout", "NARROW")
+def elements_of_long_sums(n):
+    rows = next(k for k in range(int(n**0.5), 0, -1) if n % k == 0)
+    long_sums(rows, n // rows, 5 * AT_ONCE // (2 * n))
+
+
+@crosses("kernels.replay.layout", "AT_ONCE")
+def products_of_long_sums(n):
+    for depth in (n // NARROW, n // NARROW + 1):
+        long_sums(2, NARROW // 2, depth)
+
+
+def long_sums(rows, columns, depth):
+    """The cotangent of a small factor, stored and added to; the other one lies in rows or in columns."""
+    for dtype in ("f", "d", "F", "D"):
+        a = values(depth * rows, dtype).reshape(depth, rows)
+        b, ct = (values(n * columns, dtype, 0.1, 0.9).reshape(n, columns) for n in (rows, depth))
+        for order in ("C", "F"):
+            x, y = tg.tensor(np.array(a, order=order)), leaf(b)
+            for out, times in ((x @ y, 1), (x @ y + x @ y, 2)):
+                (found,) = tg.grad(out, y, tg.tensor(ct))
+                compare(found, times * (np.conj(a.T) @ ct), 100 * depth**0.5 * np.finfo(dtype).eps)
 
 
 @crosses("ops.decompositions", "BLOCK", full=True)

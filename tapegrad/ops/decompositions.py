@@ -346,14 +346,14 @@ def _by_qr(by_q, by_r, q, r):
     if by_r is not None:
         upper = matmul(by_r, adjoint(r)) * adjoint(_constant(_halved, r))
         inner = upper + adjoint(upper)
-    if by_q is None:
-        total = matmul(q, inner)
-    else:
+    solve = solver(r)
+    if by_q is not None:
         own = matmul(adjoint(q), by_q)
         turned = _by_turned(own) if inner is None else _by_turned(own) + inner
-        square = np.shape(q)[-2] == np.shape(q)[-1]
-        total = matmul(q, turned) if square else by_q + matmul(q, turned - own)
-    return adjoint(solver(r)(adjoint(total)))
+        if np.shape(q)[-2] > np.shape(q)[-1]:
+            return adjoint(solve(adjoint(by_q + matmul(q, turned - own))))
+        inner = turned
+    return matmul(q, adjoint(solve(adjoint(inner))))
 
 
 def _by_turned(ct):

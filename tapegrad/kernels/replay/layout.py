@@ -124,6 +124,8 @@ GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of
 # calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then
 # the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
+NARROW = 512  # elements of a product of matrices up to which long sums are computed in parts,
+AT_ONCE = 1 << 19  # of so many multiplications, of which OpenBLAS copies no matrix
 MULTIPLICATIONS = 32  # of matrices, which take as long as an element elsewhere
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM

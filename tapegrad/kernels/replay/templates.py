@@ -372,6 +372,7 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
     s = i64(state)
     args = s.scratch
     ints, size, function = i64(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[code]
+    done, part = 0, depth
     if depth == 1 and code < COMPLEX:
         if rows == 1 and (b_column == size or columns == 1):
             return multiple(s.walk, code, a, b, columns, out, kept)
@@ -398,8 +399,13 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
         f32(one)[0], f32(one)[1], f32(factor)[0], f32(factor)[1] = 1.0, 0.0, 0.0, 0.0
     if kept:
         factor = one
-    invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b, args + 32, a, args + 40,
-           factor, out, args + 24)  # fmt: skip
+    if rows * columns <= NARROW and rows * columns * depth > AT_ONCE:
+        part = AT_ONCE // (rows * columns)
+    while done < depth:
+        ints[2] = min(part, depth - done)
+        invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b + done * b_row, args + 32,
+               a + done * a_column, args + 40, factor, out, args + 24)  # fmt: skip
+        done, factor = done + part, one
     return 0
 
 
