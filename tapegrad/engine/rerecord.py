@@ -155,10 +155,7 @@ class _Walk:
             return None
         if any(flags[k] & layout.SINK and flags[k] & layout.ACTIVE for k in job.sinks):
             return None
-        values = columns.values
-        if any(value is None for value in values):
-            values = [value_or_shape(columns, k) for k in range(columns.n)]
-        seeds = self.cotangents
+        seeds, values = self.cotangents, columns.values_or_shapes()
         found = follow(self.plan.state.at, tape, values, list(seeds), list(seeds.values()))
         if found is None:
             return None

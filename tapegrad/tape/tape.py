@@ -124,11 +124,24 @@ newest: list[Tape | None] = [
 class Columns:
     """A sealed tape's records as words (see `kernels.replay.reading`) and its values."""
 
-    __slots__ = ("at", "kept", "n", "values", "words")
+    __slots__ = ("_shapes", "at", "kept", "n", "values", "words")
 
     def __init__(self, words: np.ndarray, n: int, values: list[Any], kept: Any = None) -> None:
         self.words, self.n, self.values, self.kept = words, n, values, kept
         self.at = abi.address(words)
+        self._shapes: list[Value] | None = None
+
+    def values_or_shapes(self) -> list[Value]:
+        """All values; for those that no rule reads, and nothing keeps, something of their shape and dtype."""
+        if all(value is not None for value in self.values):
+            return self.values
+        if self._shapes is None:
+            kinds = ((self.shape(k), abi.DTYPES.get(self.code(k), np.dtype(float))) for k in range(self.n))
+            self._shapes = [
+                pool.shadow_of(shape, dtype) if shape else dtype.type(0) for shape, dtype in kinds
+            ]
+        both = zip(self.values, self._shapes, strict=True)
+        return [shape if value is None else value for value, shape in both]
 
     def opcode(self, k: Record) -> int:
         return int(self.words[k]) & 0xFFFF

@@ -3,14 +3,15 @@
     python -m tests.benchmarks.higher
 
 A call makes its leaves, records, sweeps and lets go. The chain is of 15 operations on a number; its
-derivative of order n is n sweeps, all but the last recorded. Of the network u, 1-32-32-1, the n sweeps are
-all recorded. A PINN's step is the gradient, by the weights, of the mean square of u_xx + u u_x - sin x at 256
+derivative of order n is n sweeps, all but the last recorded. A history that is kept, on one tape or on
+several, has its gradient recorded again and again. Of the network u, 1-32-32-1, the n sweeps are all
+recorded. A PINN's step is the gradient, by the weights, of the mean square of u_xx + u u_x - sin x at 256
 points. A Hessian product is the gradient of a gradient along a direction, written so, or one call of
 `tg.func.hvp`, beside that of torch written so, and over one of `tg.func.grad` in the same rounds. Of
-Rosenbrock's function of 100 numbers there is the whole Hessian, too, beside `torch.func.hessian`. Results are
-compared with torch's first, then each round calls both in turn. What is taken is the time of the one thread
-on the processor. Printed are best times and the first over the second, as the median of the rounds' ratios
-and in brackets that of the best times.
+Rosenbrock's function of 100 numbers there is the whole Hessian, too, beside `torch.func.hessian`. Results
+are compared with torch's first, then each round calls both in turn. What is taken is the time of the one
+thread on the processor. Printed are best times and the first over the second, as the median of the rounds'
+ratios and in brackets that of the best times.
 """
 
 import os
@@ -71,6 +72,15 @@ def order(tool, n):
         return tool.grad(y, x)
 
     return call
+
+
+def kept(tool, n):
+    """The recorded gradient of a history of so many operations, made before."""
+    x = tool.leaf(0.5)
+    y = x
+    for _ in range(n // 3):
+        y = y * 0.999 + x * 0.001
+    return lambda: tool.grad(y, x, create_graph=True)
 
 
 WEIGHTS = [normal(1, 32), normal(32, 32), normal(32, 1), 0.3 * normal(32), 0.3 * normal(32), normal(1)]
@@ -216,6 +226,9 @@ def main():
     growth = [times[2] / times[1], times[3] / times[2], times[4] / times[3], np.sqrt(times[6] / times[4])]
     told = "met" if max(growth) <= GROWTH else "missed"
     print(f"growth per order {' '.join(f'{g:.2f}' for g in growth)}   bar {GROWTH:g}x {told}")
+    for n in (3_000, 30_000):
+        time = compare(f"kept history of {n}, recorded", [kept(tool, n) for tool in tools], CHAIN)
+        print(f"    us an operation{1e6 * time / n:29.2f}")
     for n in range(1, 7):
         compare(f"network, order {n}", [order_of_network(tool, n) for tool in tools], NETWORK)
     compare("PINN's step", [residual(tool) for tool in tools], PINN)

@@ -6,6 +6,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.engine import plan
 from tapegrad.errors import GraphFreedError
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.tape import tape as tapes
@@ -250,3 +251,28 @@ def test_memory_for_a_leaf_s_gradient_is_asked_for_once(monkeypatch):
     asked.clear()
     tg.grad(loss, x)
     assert len(asked) == 1
+
+
+@pytest.mark.skipif(not abi.native() or layout.BOUNDS, reason="Python records each rule's constants anew")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("at", [0.5, AT], ids=["number", "array"])
+def test_a_recorded_sweep_over_tapes_records_what_it_does_on_one(at, dtype):
+    """Imports come to the open tape once, and a value that nothing has kept does not need to be fitted."""
+    added, found = [], []
+    for tapes_used in (0, 5):
+        cut()
+        x = leaf(np.asarray(at, dtype))
+        y = x * x
+        for k in range(100):
+            y = y * 0.99 + x * 0.01
+            if tapes_used and k % 20 == 19:
+                cut()
+        loss = np.sum(y * y)
+        before = len(loss._tape.log)
+        (g,) = tg.grad(loss, x, create_graph=True)
+        added.append(len(g._tape.log) - before * (g._tape is loss._tape))
+        found.append([g.detach().numpy(), tg.grad(np.sum(g), x)[0].numpy()])
+    assert added[1] < added[0] + 4 * 10 * 5  # some imports a tape, each four entries of the log
+    for one, many in zip(*found, strict=True):
+        assert one.dtype == many.dtype == dtype
+        np.testing.assert_allclose(one, many, rtol=20 * np.finfo(dtype).eps)

@@ -482,6 +482,9 @@ def call_by_address():
             test(*args, np.random.default_rng(1))
         for name, dtype in itertools.product(test_linalg.BY_LU, "dD"):
             test_linalg.test_derivatives_by_factors(name, dtype, np.random.default_rng(1), None)
+        for upper, dtype in itertools.product((False, True), "dF"):
+            test = test_linalg.test_the_reverse_of_cholesky_is_its_formula
+            test("C", upper, dtype, np.random.default_rng(1), None)
         for mode, dtype in itertools.product(("reduced", "complete"), "fD"):
             test_linalg.test_qr_is_numpys("ufuncs", mode, dtype, np.random.default_rng(1), None)
         for dtype in "fD":

@@ -849,7 +849,7 @@ def test_the_reverse_of_cholesky_is_its_formula(order, upper, dtype, random, lap
     for n in (1, 5, SMALL + 1, 3 * SMALL - 1):
         a = well_conditioned(random, dtype, n)
         a = np.array(a @ np.conj(a.T) + np.eye(n, dtype=dtype), order=order)
-        for x in (leaf(a), leaf(np.stack([a, 2 * a]))):
+        for x in (leaf(a), leaf(np.stack([a, 2 * a])[None])):
             out = L.cholesky(x, upper=upper)
             seed = random.normal(size=out.shape) * (1 - 0.5j if dtype in "FD" else 1)
             seed = tg.tensor(np.array(seed, dtype, order=order))

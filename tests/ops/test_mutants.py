@@ -62,7 +62,7 @@ EQUIVALENT = {
 # The same of functions that call LAPACK by address.
 BY_ADDRESS = {
     r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
-    r"trmm\(.*, 1, 1, 1, 1\)$|lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
+    r"lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
     r"(_proved|_logarithms|_ufuncs), .*: another number": "another proof",
     r"_logarithms, .*: right operand dropped in": "addresses are as long as other integers",
     r"lapack.eigh, .*: branches exchanged": "NumPy's way",
@@ -70,6 +70,7 @@ BY_ADDRESS = {
     r"_ufuncs_for, .*: another number in [02]": "NumPy's way",
     r"Kept.name, .*: branches exchanged": "kept or made anew",
     r"triangle, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
+    r"through_cholesky, .*: another number in 1 \| of -1": "a square matrix",
     r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
     r"_fits, .* x.size > 0": "NumPy's way",
     r"_laid, .* buffers.LARGE": "another way to the same",

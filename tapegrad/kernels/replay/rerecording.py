@@ -193,6 +193,8 @@ def rerecord_sealed(self: int, args: int, count: int) -> int:
     s.width, s.oldest, s.batched, s.defers = 1, 0, given[5] == g.true, given[6] == g.true
     for k in range(s.records):
         i64(s.cotangents)[k] = 0
+    s.recalled = call(g.new_list, s.records)
+    out = 1 * (s.recalled != 0)
     for q in range(obj(given[3]).size):
         if out != 0:
             ct = i64(obj(given[4]).items)[q]
@@ -200,6 +202,7 @@ def rerecord_sealed(self: int, args: int, count: int) -> int:
             out = add_cotangent(state, tape, values, call(g.long_as, i64(obj(given[3]).items)[q]), ct)
     if out != 0:
         out = follow_rules(state, tape, values)
+    drop_position(s.recalled, 0)
     if out != 0:
         out = call(g.new_list, 0)
     for k in range(s.records):

@@ -530,15 +530,13 @@ def constant_tensor(value: int) -> int:
 
 def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> int:
     """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
-    g, s, value, args = i64(shared()), i64(state), kept_value(state, log, j), stack(3)
+    g, s, value = i64(shared()), i64(state), kept_value(state, log, j)
     opcode = i64(s.word)[j] & 0xFFFF
     if as_tensor and s.batched:
         invoke(g.incref, value)
         return constant_tensor(value)
     if as_tensor and s.width == 1 and opcode < CONS:
-        i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, j), value
-        x = call(g.vectorcall, g.recall_import, args, 3, 0)
-        return drop_position(i64(args)[1], x)
+        return recalled(state, tape, j, value)
     invoke(g.incref, value)
     if as_tensor == 0:
         return value
@@ -552,6 +550,25 @@ def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> 
     obj(x).v, obj(x).tape = value, tape
     obj(x).at, obj(x).extra = at, g.none_at_all
     return x
+
+
+def recalled(state: int, tape: int, j: int, value: int) -> int:
+    """A new reference to the Tensor that a sweep to be recorded has for import j of a sealed tape.
+
+    It is the same wherever a rule takes it, so the open tape imports it once. 0 with an error set.
+    """
+    g, s, args = i64(shared()), i64(state), stack(3)
+    known = i64(obj(s.recalled).items)
+    if known[j] == 0 and i64(s.word)[j] & 0xFFFF == CONST:
+        invoke(g.incref, value)
+        known[j] = constant_tensor(value)
+    elif known[j] == 0:
+        i64(args)[0], i64(args)[1], i64(args)[2] = tape, call(g.long_from, j), value
+        known[j] = call(g.vectorcall, g.recall_import, args, 3, 0)
+        drop_position(i64(args)[1], 0)
+    if known[j] != 0:
+        invoke(g.incref, known[j])
+    return known[j]
 
 
 def cotangent_of(state: int, k: int, value: int) -> int:
