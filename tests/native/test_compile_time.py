@@ -13,6 +13,7 @@ from numba.core.registry import cpu_target
 import tapegrad as tg
 from tapegrad import progress
 from tapegrad.kernels import cache
+from tapegrad.native import array_records
 
 from ..benchmarks.compile import Processes
 
@@ -109,6 +110,13 @@ def test_inner_jacobians_of_nested_ones_are_along_one_direction_at_a_time():
         slope = tg.func.jacfwd(tg.njit(lambda x: bend(x)[0]))(np.array([2.0]))
     np.testing.assert_array_equal(slope, [[6.0]])
     assert kinds - {""} == {"_4_0", "_4_4_0", "_1_4_4_0"}
+
+
+def test_text_for_numba_grows_no_faster_than_numbers(monkeypatch):
+    """Products of numbers with 25 components, told as text, took Numba minutes."""
+    monkeypatch.setattr(array_records.cache, "load", lambda name, text: text)
+    short, long = (array_records.compiled.__wrapped__(*spec) for spec in ((), (4, 4)))
+    assert len(long) < 1.2 * len(short)
 
 
 def test_what_numba_compiles_is_optimised_as_ever(monkeypatch):
