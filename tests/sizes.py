@@ -105,6 +105,7 @@ OTHERS = (
     Limit("native.tape", "CHUNK", "bytes of a native tape"),
     Limit("native.jacobian", "SEEDS", "results of a Jacobian"),
     Limit("native.derivative", "LANES", "columns of a Hessian"),
+    Limit("native.pushing", "FEW", "components of a number that is pushed along several directions"),
     Limit("func.matrices", "FEW", "directions of a matrix of derivatives"),
     Limit("func.tangents", "LARGE_ARGUMENTS", "elements that have tangents"),
     Limit("func.tangents", "LARGE_TAPE", "bytes of results that have tangents"),

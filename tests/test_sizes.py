@@ -1105,6 +1105,15 @@ def products_with_vectors_in_compiled_code(n):
     np.testing.assert_array_equal(of_b, 2 * a)
 
 
+@crosses("native.pushing", "FEW", full=True)
+def forward_jacobians_in_compiled_code(n):
+    rate = tg.func.jacfwd(tg.njit(lambda x: x * x * x))
+    series = tg.func.taylor(tg.njit(lambda x: np.sum(rate(x)[0])), n - 1)  # of numbers with n components
+    x, v = np.linspace(0.5, 1.5, 5), np.linspace(-1.0, 1.0, 5)
+    expected = np.array([3 * x[0] ** 2, 6 * x[0] * v[0], 3 * v[0] ** 2, *[0.0] * (n - 3)])
+    np.testing.assert_allclose(series(x, v), expected, rtol=1e-14, atol=1e-15)
+
+
 def cases(slow):
     found = []
     for limit in sizes.OTHERS:

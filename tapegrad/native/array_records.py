@@ -22,7 +22,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import cache
-from tapegrad.native.algebra import Emitter, Spec, components, products
+from tapegrad.native.algebra import Emitter, Spec, components
 from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.libraries import waiting
 from tapegrad.native.runtime import digest
@@ -48,11 +48,12 @@ import numpy as np
 from numba import njit
 from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, COUNTED, FIRST, INNER, KIND, LEAF,
                                            LEAVES, NUMBERED, OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS,
-                                           STRIDES, SUMMED, TAPE, TOTAL, UNCHOSEN, call_row, room)
+                                           STRIDES, SUMMED, TAPE, TOTAL, call_row, room)
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
-from tapegrad.native.record import NOTHING_BITS, TABLE
+from tapegrad.native.partials import add, plus, times
+from tapegrad.native.record import TABLE
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
 COMPONENTS = {components}
@@ -395,63 +396,36 @@ def reverse(cotangents, number, at):
 
 
 GIVE = '''
+part_{whose} = times({spec}, {own})
+
+
 @inner_njit
-def give_{many}_{whose}(cotangents, to, how, count, c_at, p_at):
+def give_{many}_{whose}(cotangents, to, how, count, c, p):
     """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
-    c, bits = array_at(c_at, (count, COMPONENTS), np.float64), array_at(c_at, (count, COMPONENTS), np.int64)
-    p = array_at(p_at, (COMPONENTS, {extent}), np.float64)
-    p_bits = array_at(p_at, (COMPONENTS, {extent}), np.int64)
+    first = cotangents + 8 * COMPONENTS * (how >> 2)
     if how & 3 == ONE_BY_ONE:
-        given = array_at(cotangents + 8 * COMPONENTS * (how >> 2), (count, COMPONENTS), np.float64)
         for i in range(count):
-            {product}
-            {add}
+            add(first, i, part_{whose}(c, {at}, p, {of}, {step}))
     elif how & 3 == SINGLY:
-        {none}
+        total = NONE
         for i in range(count):
-            {product}
-            {total}
-        i, given = 0, array_at(cotangents + 8 * COMPONENTS * (how >> 2), (1, COMPONENTS), np.float64)
-        {add_total}
+            total = plus(total, part_{whose}(c, {at}, p, {of}, {step}))
+        add(first, 0, total)
     else:
         numbers = array_at(to + 8, (count,), np.uint32)
-        for k in range(count):
-            i, place = k, cotangents + 8 * COMPONENTS * np.int64(numbers[k])
-            {product}
-            i, given = 0, array_at(place, (1, COMPONENTS), np.float64)
-            {add}
+        for i in range(count):
+            add(cotangents, np.int64(numbers[i]), part_{whose}(c, {at}, p, {of}, {step}))
 '''
 
 
 def _give(spec: Spec) -> str:
     """The functions that give cotangents; where nothing came to one, it is nothing that is given."""
-    size, terms, found = components(spec), products(spec), []
-    each = range(size)
-    full = [" + ".join([f"c{i} * p{j}" for i, j, out in terms if out == k] + ["0.0"]) for k in each]
+    found = ["NONE = (-0.0,) * COMPONENTS"]
     for many, at in (("each", "i"), ("one", "0")):
-        for whose, extent, of in (("own", "count", "i"), ("common", "1", "0")):
-            lines = [f"c{q}, p{q} = c[{at}, {q}], p[{q}, {of}]" for q in each]
-            moves = " or ".join(f"c{q} != 0.0" for q in each[1:])
-            lines.append(f"came = bits[{at}, 0] != NOTHING_BITS")
-            for q in each:
-                alone = f"c0 * p{q} + 0.0 if came else -0.0"
-                lines.append(f"r{q} = {full[q]} if {moves} else {alone}" if moves else f"r{q} = {alone}")
-            if whose == "own":
-                lines.append("chosen = p_bits[0, i] != UNCHOSEN")
-                for q in each:
-                    zero = f"p{q} + 0.0" if q else "0.0"
-                    any_came = f"came or {moves}" if moves else "came"
-                    lines.append(f"r{q} = r{q} if chosen else {zero} if {any_came} else -0.0")
+        for whose, of, step in (("own", "i", "count"), ("common", "0", "1")):
             found.append(
-                GIVE.format(
-                    many=many, whose=whose, extent=extent,
-                    product="; ".join(lines),
-                    add="; ".join(f"given[i, {q}] += r{q}" for q in each),
-                    none="; ".join(f"t{q} = -0.0" for q in each),
-                    total="; ".join(f"t{q} += r{q}" for q in each),
-                    add_total="; ".join(f"given[i, {q}] += t{q}" for q in each),
-                )
-            )  # fmt: skip
+                GIVE.format(spec=spec, many=many, whose=whose, own=whose == "own", at=at, of=of, step=step)
+            )
     return "\n".join(found)
 
 

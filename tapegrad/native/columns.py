@@ -9,7 +9,7 @@ from numba.core import types
 from numba.extending import overload
 
 from tapegrad.native import pushing
-from tapegrad.native.annotations import Compiled, Namespace
+from tapegrad.native.annotations import Compiled, Intrinsic, Namespace
 from tapegrad.native.arguments import new_matrix
 from tapegrad.native.compiler import piece, whole
 from tapegrad.native.derivative import (
@@ -57,11 +57,8 @@ def _put(found, k, part):
 def _turned(found, out, x):
     if isinstance(out, types.BaseTuple):
         return of_parts("found, out, x", "turned(found[{k}], out[{k}], x)", len(out), turned=turned)
-    array, many = isinstance(out, types.Array), isinstance(x, types.Array)
-    if not array:
-        return (lambda found, out, x: found.reshape(x.shape)) if many else lambda found, out, x: found[0]
-    if not many:
-        return lambda found, out, x: found.reshape(out.shape)
+    if not isinstance(out, types.Array):
+        return lambda found, out, x: found.reshape(x.shape)
 
     def columns(found, out, x):
         rows, kept = np.empty((out.size, x.size)), found.reshape((x.size, out.size))
@@ -73,33 +70,14 @@ def _turned(found, out, x):
     return columns
 
 
+@piece
 def directions(x, start):
-    """Unit vectors from one on, so many as there are lanes, as tangents of the arguments."""
-
-
-@overload(directions)
-def _directions(x, start):
-    if not isinstance(x, types.Array):
-        one = (1.0, *(0.0,) * (LANES - 1))
-        return lambda x, start: (one,)
-
-    def of_array(x, start):
-        lanes = new_matrix(LANES, x.size)
-        for k in range(LANES):
-            for i in range(x.size):
-                lanes[k, i] = 1.0 if i == start + k else 0.0
-        return ((lanes[0], lanes[1], lanes[2], lanes[3]),)
-
-    return of_array
-
-
-def elements_of(x):
-    """How many numbers an argument has."""
-
-
-@overload(elements_of)
-def _elements_of(x):
-    return (lambda x: x.size) if isinstance(x, types.Array) else lambda x: 1
+    """Unit vectors from one on, so many as there are lanes, as tangents of the argument."""
+    lanes = new_matrix(LANES, x.size)
+    for k in range(LANES):
+        for i in range(x.size):
+            lanes[k, i] = 1.0 if i == start + k else 0.0
+    return ((lanes[0], lanes[1], lanes[2], lanes[3]),)
 
 
 def _keeping() -> Compiled:
@@ -119,22 +97,41 @@ def _keeping() -> Compiled:
     return piece(keep)
 
 
+def _forward(of: CompiledFunction, moving: tuple[int, ...]) -> Intrinsic:
+    """Return ``run(args, tangents)``, of one direction, which lets go of both where it raises."""
+    return releasing(forward(twin_of(of.primal, (1, 0)), moving, (1, 0), any_shape=True), 2, (0, 1))
+
+
 @kept
 def jacfwd(of: CompiledFunction) -> Derivative:
     """Return the function of the derivatives of all results by the first argument."""
     spec = (LANES, 0)
     run = forward(twin_of(of.primal, spec), (0,), spec, any_shape=True, flat=True)
     value, keep = component(0), _keeping()
-    first, following = releasing(run, 2, (1,)), releasing(run, 2, (1, 2, 3))
+    first, following = releasing(run, 2, (0, 1)), releasing(run, 2, (0, 1, 2, 3))  # an overload holds args
+    once, spread, tangent = _forward(of, (0,)), spreading((0,), 1), component(1)
 
-    def jacfwd(*args):
-        n = elements_of(args[0])
+    def by_number(args):
+        return tangent(once(args, spread(1.0)))
+
+    def by_array(args):
+        n = args[0].size
         out = first(args, directions(args[0], 0))
         found = room(np.float64, value(out), n)
         keep(found, 0, n, out)
         for start in range(LANES, n, LANES):
             keep(found, start, n, following(args, directions(args[0], start), found, out))
         return turned(found, value(out), args[0])
+
+    def slopes(args):
+        raise NotImplementedError
+
+    @overload(slopes)
+    def _slopes(args):
+        return by_array if isinstance(args[0], types.Array) else by_number
+
+    def jacfwd(*args):
+        return slopes(args)
 
     compiled = whole(jacfwd)
     return Derivative("jacfwd", of, compiled, recorded_by=pushing.jacfwd_stub(of.primal, compiled, LANES))
@@ -144,8 +141,7 @@ def jacfwd(of: CompiledFunction) -> Derivative:
 def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
-    run, spread = forward(twin_of(of.primal, (1, 0)), moving, (1, 0), True), spreading(moving, 1)
-    run, value, tangent = releasing(run, 2, (0, 1)), component(0), component(1)
+    run, spread, value, tangent = _forward(of, moving), spreading(moving, 1), component(0), component(1)
 
     def jvp(*args):
         out = run(args[:-1], spread(args[-1]))

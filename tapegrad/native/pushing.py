@@ -24,6 +24,7 @@ from tapegrad.native.nested import Block, check, has_derivative, spec_of, weight
 from tapegrad.native.operators import on_tape, statement
 from tapegrad.native.scalar import Active, taped
 
+FEW = 6  # components of numbers that are pushed along several directions at once; others one by one
 COUNT = "tapegrad: there are as many directions of one argument as of another"
 
 
@@ -135,7 +136,8 @@ class _Pushing(Block):
 
     def __init__(self, primal: Compiled, moving: tuple[int, ...], kinds: list[Type], lanes: int) -> None:
         super().__init__(primal, recorded, releasing, moving, 1, kinds)
-        self.lanes, self.places = lanes, range(self.given, len(kinds))
+        self.lanes = lanes if self.size <= FEW else 1
+        self.places = range(self.given, len(kinds))
 
     def _arrays(self) -> list[str]:
         return [f"a{k}" for k, kind in enumerate(self.kinds) if isinstance(kind, types.Array)]
@@ -371,9 +373,9 @@ def jacfwd_stub(primal: Compiled, plain: Compiled, lanes: int) -> Code:
         if not any(map(has_derivative, kinds)):
             return lambda *args: plain(*args)
         check("jacfwd", kinds)
-        ndim = kinds[0].ndim + 1 if isinstance(kinds[0], types.Array) else 1
-        kinds.append(types.Array(types.float64, ndim, "C"))
-        block = piece(_Pushing(primal, (0,), kinds, lanes).value(component))
+        several = isinstance(kinds[0], types.Array)
+        kinds.append(types.Array(types.float64, kinds[0].ndim + 1 if several else 1, "C"))
+        block = piece(_Pushing(primal, (0,), kinds, lanes if several else 1).value(component))
         space: Namespace = {
             "block": releasing(block, n + 1, range(n + 2)), "columns": columns, "units": units,
         }  # fmt: skip

@@ -13,6 +13,7 @@ from numba.core.registry import cpu_target
 import tapegrad as tg
 from tapegrad import progress
 from tapegrad.kernels import cache
+from tapegrad.native import array_records
 
 from ..benchmarks.compile import Processes
 
@@ -68,22 +69,54 @@ def test_a_hessian_compiles_no_more_than_it_needs(monkeypatch):
     np.testing.assert_allclose(hessian, np.diag(bend), rtol=1e-13, atol=1e-15)
 
 
-def test_no_order_is_compiled_that_was_not_asked_for():
-    compiled, kinds = tg.njit(fused), []
+@contextlib.contextmanager
+def kinds_compiled():
+    """The kinds of numbers that functions are compiled for, by the ends of their names."""
+    kinds = set()
 
     class Listener(event.Listener):
         def on_start(self, one):
-            kinds.append(one.data["dispatcher"].__qualname__.partition("__tape")[2].rpartition("_")[0])
+            kinds.add(one.data["dispatcher"].__qualname__.partition("__tape")[2].rpartition("_")[0])
 
         def on_end(self, one):
             pass
 
     with event.install_listener("numba:compile", Listener()):
+        yield kinds
+
+
+def test_no_order_is_compiled_that_was_not_asked_for():
+    compiled = tg.njit(fused)
+    with kinds_compiled() as kinds:
         tg.func.grad(compiled)(X, A)
         x = tg.tensor(X, requires_grad=True)
         tg.grad(compiled(x, A), x)
-    assert {kind for kind in kinds if kind} <= {"_entry"}  # of first derivatives; "" has no numbers
+    assert kinds - {""} <= {"_entry"}  # of first derivatives; "" has no numbers
     assert not compiled.primal.overloads  # nor the values
+
+
+@pytest.mark.quick
+def test_a_jacobian_by_a_number_is_along_one_direction():
+    rate = tg.func.jacfwd(tg.njit(lambda x: x * x * x))
+    with kinds_compiled() as kinds:
+        assert tg.func.jacfwd(tg.njit(lambda x: rate(x)))(2.0) == 12.0
+    assert kinds - {""} == {"_1_0", "_1_1_0"}
+
+
+def test_inner_jacobians_of_nested_ones_are_along_one_direction_at_a_time():
+    rate = tg.func.jacfwd(tg.njit(lambda x: x * x * x))
+    bend = tg.func.jacfwd(tg.njit(lambda x: rate(x)[0]))
+    with kinds_compiled() as kinds:
+        slope = tg.func.jacfwd(tg.njit(lambda x: bend(x)[0]))(np.array([2.0]))
+    np.testing.assert_array_equal(slope, [[6.0]])
+    assert kinds - {""} == {"_4_0", "_4_4_0", "_1_4_4_0"}
+
+
+def test_text_for_numba_grows_no_faster_than_numbers(monkeypatch):
+    """Products of numbers with 25 components, told as text, took Numba minutes."""
+    monkeypatch.setattr(array_records.cache, "load", lambda name, text: text)
+    short, long = (array_records.compiled.__wrapped__(*spec) for spec in ((), (4, 4)))
+    assert len(long) < 1.2 * len(short)
 
 
 def test_what_numba_compiles_is_optimised_as_ever(monkeypatch):
