@@ -1,64 +1,69 @@
-"""Arrays that are arguments and that expressions and products alone read: floats as they were given.
+"""Arrays that expressions and products alone read: floats, arguments as they were given.
 
 As active numbers they would be written, and read again, with 24 bytes an element. Their statements follow
-each other, so the number of the first one and the tape are all that a record has to know.
+each other, so the number of the first one and the tape are all that a record has to know. Nothing writes to
+them, so their rows, and slices of their first axis, are such arrays too.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 from llvmlite import ir as llvm
-from numba.core import cgutils, ir, types
-from numba.core.compiler import run_frontend
-from numba.core.errors import NumbaError
-from numba.core.imputils import impl_ret_borrowed, lower_builtin
-from numba.core.ir_utils import get_definition, guard
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed, lower_builtin, lower_getattr
+from numba.core.typing.templates import signature
 from numba.extending import intrinsic, models, register_model
 from numba.np import arrayobj
 
-from tapegrad.native.algebra import I64, OPS, Emitter
+from tapegrad.native.algebra import I64, Emitter
 from tapegrad.native.annotations import (
     Builder,
-    Code,
     Context,
     DataModelManager,
     Emission,
-    RightSide,
     Signature,
     Type,
     TypingContext,
     Value,
-    Variable,
 )
-from tapegrad.native.arrays import is_elementwise
+from tapegrad.native.buffers import empty_array
 from tapegrad.native.scalar import Active, struct
 
 ATTRIBUTES = ("ndim", "shape", "size")
-COUNTS = {
-    np.dot: 2,
-    np.where: 3,
-    np.clip: 3,
-    np.sum: 1,
-}  # arguments of functions that records know
+# Words of a header: the statement of the first element, its tape, its address, how many elements there are.
+FIRST, TAPE, DATA, COUNT = range(4)
+HEADER = 64  # bytes
 
 
 class ArgumentArray(types.Array):
-    """An array of active numbers whose values are an array of floats, in the order of C."""
+    """An array of active numbers that nobody writes to: values are an array of floats, in the order of C."""
 
     is_internal = True  # Numba looks for expressions among operands of such types alone
 
+    how = "read"
+
     def __init__(self, ndim: int) -> None:
-        super().__init__(Active(), ndim, "C", name=f"array({Active()}, {ndim}d, C, argument)")
+        super().__init__(Active(), ndim, "C", name=f"array({Active()}, {ndim}d, C, {self.how})")
 
     @property
     def floats(self) -> types.Array:
         """The type of the array of values."""
         return types.Array(types.float64, self.ndim, "C")
+
+    def copy(  # type: ignore[override]
+        self,
+        dtype: Type | None = None,
+        ndim: int | None = None,
+        layout: str | None = None,
+        readonly: bool | None = None,
+    ) -> types.Array:
+        """Return the type of what is made of it: of a part in the order of C it is such a one, too."""
+        if dtype is None and layout == "C" and ndim is not None:
+            return type(self)(ndim)
+        return types.Array.copy(self, dtype, ndim, layout, readonly)
 
 
 @register_model(ArgumentArray)
@@ -66,6 +71,23 @@ class _Model(models.StructModel):
     def __init__(self, manager: DataModelManager, kind: ArgumentArray) -> None:
         members = [("floats", kind.floats), ("first", types.int64), ("tape", types.int64)]
         super().__init__(manager, kind, members)
+
+
+class WrittenArray(ArgumentArray):
+    """One that is written to, as a whole or at slices.
+
+    Its elements keep their statements, as memory keeps its address: what is written takes what came to an
+    element, and nothing has come to it before. Before its elements stands a `HEADER`, as which statements
+    those are is not known before the first number with derivatives is written.
+    """
+
+    how = "written"
+
+
+@register_model(WrittenArray)
+class _WrittenModel(models.StructModel):
+    def __init__(self, manager: DataModelManager, kind: WrittenArray) -> None:
+        super().__init__(manager, kind, [("floats", kind.floats), ("header", types.int64)])
 
 
 def fits(kind: Type) -> bool:
@@ -77,10 +99,9 @@ def fits(kind: Type) -> bool:
 def argument(
     context: Context, builder: Builder, kind: ArgumentArray, floats: Value, first: Value, tape: Value
 ) -> Value:
-    """Emit such an array."""
+    """Emit such an array, which has the reference to that of floats."""
     made = context.make_helper(builder, kind)
     made.floats, made.first, made.tape = floats, first, tape
-    context.nrt.incref(builder, kind.floats, floats)
     return made._getvalue()
 
 
@@ -89,7 +110,54 @@ def parts_of(
 ) -> tuple[Value, Value, Value]:
     """Emit the array of floats, the number of the first statement, and the tape."""
     found = context.make_helper(builder, kind, value=value)
-    return found.floats, found.first, found.tape
+    if not isinstance(kind, WrittenArray):
+        return found.floats, found.first, found.tape
+    first, tape, data = (builder.load(_header(builder, found.header, k)) for k in (FIRST, TAPE, DATA))
+    array = arrayobj.make_array(kind.floats)(context, builder, found.floats)
+    apart = builder.sub(builder.ptrtoint(array.data, I64), data)
+    return found.floats, builder.add(first, builder.ashr(apart, llvm.Constant(I64, 3))), tape
+
+
+def _header(builder: Builder, header: Value, k: int) -> llvm.Value:
+    """A pointer to a word of a header; a variable that was not assigned has none, for which zeros stand."""
+    module, name = builder.module, "no_header"
+    none = module.globals.get(name)
+    if none is None:
+        none = llvm.GlobalVariable(module, llvm.ArrayType(I64, HEADER // 8), name)
+        none.linkage, none.initializer = "internal", llvm.Constant(none.type.pointee, None)
+    missing = builder.icmp_signed("==", header, llvm.Constant(I64, 0))
+    header = builder.select(missing, builder.ptrtoint(none, I64), header)
+    pointer = builder.inttoptr(header, I64.as_pointer())
+    return builder.gep(pointer, [llvm.Constant(I64, k)], inbounds=True)
+
+
+def written_array(
+    context: Context, builder: Builder, kind: WrittenArray, shape: Sequence[Value]
+) -> tuple[llvm.Value, Any]:
+    """Emit a new array that is written to, on no tape as yet; returns it and the parts of that of floats."""
+    array = empty_array(context, builder, kind.floats, shape, HEADER)
+    made = context.make_helper(builder, kind)
+    made.floats = array._getvalue()
+    data = builder.ptrtoint(array.data, I64)
+    made.header = builder.sub(data, llvm.Constant(I64, HEADER))
+    none = llvm.Constant(I64, 0)
+    for k, word in {FIRST: none, TAPE: none, DATA: data, COUNT: array.nitems}.items():
+        builder.store(word, _header(builder, made.header, k))
+    return made._getvalue(), array
+
+
+def note_statements(
+    context: Context, builder: Builder, kind: WrittenArray, value: Value, first: Value, tape: Value
+) -> None:
+    """Emit what says which statements the elements of a new array have."""
+    header = header_of(context, builder, kind, value)
+    builder.store(first, _header(builder, header, FIRST))
+    builder.store(tape, _header(builder, header, TAPE))
+
+
+def header_of(context: Context, builder: Builder, kind: WrittenArray, value: Value) -> llvm.Value:
+    """Emit the address of the header."""
+    return context.make_helper(builder, kind, value=value).header
 
 
 @intrinsic
@@ -105,70 +173,56 @@ def floats_of(typingctx: TypingContext, x: Type) -> Emission:
     return x.floats(x), code
 
 
+def _attribute(name: str) -> None:
+    @lower_getattr(ArgumentArray, name)
+    def code(context: Context, builder: Builder, kind: ArgumentArray, value: Value) -> Value:
+        floats, *_ = parts_of(context, builder, kind, value)
+        return context.get_getattr(kind.floats, name)(context, builder, kind.floats, floats, name)
+
+
+for _name in ATTRIBUTES:
+    _attribute(_name)
+
+
 @lower_builtin(operator.getitem, ArgumentArray, types.BaseTuple)
 @lower_builtin(operator.getitem, ArgumentArray, types.Integer)
-def _element(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> llvm.Value:
-    """One number, as small products read them."""
+@lower_builtin(operator.getitem, ArgumentArray, types.SliceType)
+def _part(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> llvm.Value:
+    """One number, or a row or slice, whose first statement is told by where it lies."""
     kind, index = sig.args
-    if not isinstance(sig.return_type, Active):
-        raise NotImplementedError("tapegrad: elements alone are read of arguments that stay as they are")
     floats, first, tape = parts_of(context, builder, kind, args[0])
     array = arrayobj.make_array(kind.floats)(context, builder, floats)
+    result = sig.return_type
+    if isinstance(result, Active):  # of what is written to, small products read them, and record at once
+        place = _place(context, builder, kind, index, array, args[1])
+        value = builder.load(builder.gep(array.data, [place]))
+        there_is = builder.icmp_signed("!=", tape, llvm.Constant(I64, 0))
+        statement = builder.select(there_is, builder.add(first, place), llvm.Constant(I64, 0))
+        return struct(Emitter(context, builder), result, [value, statement, tape])
+    if not isinstance(result, ArgumentArray):
+        raise NotImplementedError("tapegrad: such parts are not read of arrays that are floats")
+    form = signature(result.floats, kind.floats, index)
+    part = context.compile_internal(builder, lambda x, at: x[at], form, [floats, args[1]])
+    if isinstance(result, WrittenArray):
+        found = context.make_helper(builder, result)
+        found.floats, found.header = part, header_of(context, builder, kind, args[0])
+        return found._getvalue()
+    data = arrayobj.make_array(result.floats)(context, builder, part).data
+    apart = builder.sub(builder.ptrtoint(data, I64), builder.ptrtoint(array.data, I64))
+    at = builder.add(first, builder.ashr(apart, llvm.Constant(I64, 3)))
+    return argument(context, builder, result, part, at, tape)
+
+
+def _place(
+    context: Context, builder: Builder, kind: ArgumentArray, index: Type, array: Any, given: Value
+) -> Value:
+    """How many elements there are before one in the order of C."""
     kinds, parts = (
-        (list(index), cgutils.unpack_tuple(builder, args[1])) if kind.ndim > 1 else ([index], [args[1]])
+        (list(index), cgutils.unpack_tuple(builder, given)) if kind.ndim > 1 else ([index], [given])
     )
     kinds, parts = arrayobj.normalize_indices(context, builder, kinds, parts)
     shape, at = cgutils.unpack_tuple(builder, array.shape), llvm.Constant(I64, 0)
     for one, part, extent in zip(kinds, parts, shape, strict=True):
         place = arrayobj.fix_integer_index(context, builder, one, part, extent)
         at = builder.add(builder.mul(at, extent), place)
-    value = builder.load(builder.gep(array.data, [at]))
-    return struct(Emitter(context, builder), sig.return_type, [value, builder.add(first, at), tape])
-
-
-def read_by_expressions(function: Code) -> frozenset[int]:
-    """Return the positions of arguments that are assigned once and are operands of these alone."""
-    try:
-        code = run_frontend(function)
-    except NumbaError:  # which the twin will raise, too
-        return frozenset()
-    lines = [line for block in code.blocks.values() for line in block.body if not isinstance(line, ir.Del)]
-    given = [line for line in lines if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg)]
-    named = function.__code__.co_argcount  # behind them may stand a tuple of all others
-    found = {line.target.name: line.value.index for line in given if line.value.index < named}
-    for line in lines:
-        used: list[Variable] = []
-        if not isinstance(line, ir.Assign):
-            used = line.list_vars()
-        elif not isinstance(line.value, ir.Arg):
-            used = [line.target] if _is_part(code, line.value) else line.list_vars()
-        for var in used:
-            found.pop(var.name, None)
-    return frozenset(found.values())
-
-
-def _resolved(code: ir.FunctionIR, var: Variable) -> Any:
-    """The Python object that a variable is for certain; None if that is not known."""
-    found = guard(get_definition, code, var)
-    if isinstance(found, (ir.Global, ir.FreeVar)):
-        return found.value
-    if isinstance(found, ir.Expr) and found.op == "getattr":
-        owner = _resolved(code, found.value)
-        return getattr(owner, found.attr, None) if isinstance(owner, ModuleType) else None
-    return None
-
-
-def _is_part(code: ir.FunctionIR, value: RightSide) -> bool:
-    """Whether a line is a part of an expression of arrays, or reads how large they are."""
-    if not isinstance(value, ir.Expr):
-        return False
-    if value.op in ("binop", "unary"):
-        return is_elementwise(value.fn) or value.fn is operator.matmul
-    if value.op == "getattr":
-        return value.attr in ATTRIBUTES
-    if value.op != "call" or value.kws or value.vararg:
-        return False
-    function = _resolved(code, value.func)
-    if isinstance(function, np.ufunc):
-        return function in OPS and len(value.args) == function.nin
-    return any(function is known and len(value.args) == n for known, n in COUNTS.items())
+    return at

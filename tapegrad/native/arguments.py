@@ -112,13 +112,12 @@ def _see_that_it_fits(
             context.call_conv.return_user_exc(builder, ValueError, (words,))
 
 
-def entering(
-    moving: tuple[int, ...], spec: Spec, read: Callable[[], frozenset[int]] = frozenset
-) -> Intrinsic:
+def entering(moving: tuple[int, ...], spec: Spec, read: Callable[[], dict[int, int]] = dict) -> Intrinsic:
     """Return ``enter(args, tangents, tape)``: the arguments, those that move as active numbers on a tape.
 
     `tangents` has a tuple for each that moves, of what is alike in shape, or flat, for each lane. Those that
-    expressions alone `read`, which is asked for when it is compiled, stay arrays of floats.
+    expressions alone `read`, which is asked for when it is compiled, stay arrays of floats if they have as
+    many axes.
     """
 
     @intrinsic
@@ -127,7 +126,8 @@ def entering(
         kinds = [forms.recorded(kind, spec, floats=False) for kind in args]
         for k in moving:
             array = isinstance(kinds[k], types.Array)
-            if spec == () and fits(args[k]) and k in read():
+            least = read().get(k) if spec == () else None
+            if least is not None and fits(args[k]) and args[k].ndim >= least:
                 kinds[k] = ArgumentArray(args[k].ndim)
             else:
                 kinds[k] = types.Array(active, kinds[k].ndim, "C") if array else active
@@ -151,6 +151,7 @@ def entering(
                 sources, given = [kind, *of], [value, *rows]
                 if isinstance(kinds[k], ArgumentArray):
                     words = value, numbers[k], values[2]
+                    context.nrt.incref(builder, kind, value)
                     done.append(argument(context, builder, kinds[k], *words))
                 elif isinstance(kind, types.Array):
                     done.append(

@@ -5,7 +5,8 @@ writing results, the record and its adjoint. The expression itself is a function
 which `expressions` emits; it finds operands side by side in memory, so LLVM can use SIMD.
 
 On the tape, from the lowest address: the description of the expression, how many elements there are, of sums
-along which axis (`SUMMED`, `INNER`) and memory for a block's cotangents, the partials that all elements
+along which axis (`SUMMED`, `INNER`), of what is written to an array the statement there and how many blocks
+wait, with memory for these, or for a block's cotangents, the partials that all elements
 share, and for each block of `BLOCK` elements: the partials that are each element's own, operand by operand,
 then of each operand that is recorded the numbers of its statements (a word with the first and how they go on,
 and, only if that is not one by one, each of them). Last come, as in all records, words that the sweep reads:
@@ -31,8 +32,14 @@ from tapegrad.native.tape import make_room
 # Words of a description, which the code that records fills in: the function of a block, where results go,
 # the kind of the record; of operands, of those that are active, and of partials of either sort, how many;
 # how long the axis is that results are added up along, 0 if they are not, and how many elements a step along
-# it is, of an axis of all elements 1; how many elements there are; axes, and how long each is.
-ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, AXES, SHAPE = range(12)
+# it is, of an axis of all elements 1; how many elements there are; what results are, and two words on that;
+# axes, and how long each is.
+(ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, FORM, BEGIN, HOME, AXES,
+ SHAPE) = range(15)  # fmt: skip
+# What results are: numbers; or floats, whose first statement and tape are noted in the two words;
+# or what is written to an array, whose header the second is, the first the kind of a record of statements.
+AS_NUMBERS, AS_FLOATS, STORED = range(3)
+SUMS = 1  # of a record's kind whether results are added up; or `STORED`
 # Words of each operand, after the shape: whether it is active: PLAIN, NUMBERED (each number knows its
 # statement) or COUNTED (floats, whose statements follow each other); the first such statement, and the tape;
 # the bytes from each element to the next one of all in C order, UNEVEN if they differ, SINGLE if there is one
@@ -46,9 +53,14 @@ UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any co
 SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.array_records import (ADDRESS, AXES, BLOCK, COMMON, COUNTED, FIRST, INNER, KIND, LEAF,
-                                           LEAVES, NUMBERED, OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS,
-                                           STRIDES, SUMMED, TAPE, TOTAL, UNCHOSEN, call_row, room)
+from tapegrad.native.argument_arrays import COUNT as SIZE
+from tapegrad.native.argument_arrays import DATA
+from tapegrad.native.argument_arrays import FIRST as START
+from tapegrad.native.argument_arrays import TAPE as OWNER
+from tapegrad.native.array_records import (ADDRESS, AS_FLOATS, AXES, BEGIN, BLOCK, COMMON, COUNTED, FIRST,
+                                           FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS, OWN,
+                                           RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED, SUMS,
+                                           TAPE, TOTAL, UNCHOSEN, call_row, room)
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, write
@@ -142,7 +154,7 @@ def counted(x, address, stride, count, to, listed):
     for i in range(count):
         here = address + i * stride
         row[i] = read(here)
-        numbers[i] = get(x, FIRST) + (here - get(x, ADDRESS)) // 8
+        numbers[i] = get(x, FIRST) + (here - get(x, ADDRESS)) // 8 if get(x, TAPE) else 0
 
 
 @inner_njit
@@ -216,8 +228,10 @@ def spread(c, to, at, count, length, inner):
 
 
 @inner_njit
-def sizes(components, length, total):
-    """How many sums there are, words of a record before its partials, and bytes for a block's cotangents."""
+def sizes(components, length, total, form, slots):
+    """How many statements there are, words of a record before its partials, and bytes for cotangents."""
+    if form == STORED:
+        return 0, 4, 8 * components * BLOCK * slots
     if length == 0:
         return total, 2, 0
     sums = total // length
@@ -237,6 +251,78 @@ def added_up(address, count):
     return row[0]
 
 
+@inner_njit
+def clear(at, count):
+    """Say of cotangents that nothing came to them."""
+    cotangents = array_at(at, (COMPONENTS * count,), np.float64)
+    for i in range(cotangents.size):
+        cotangents[i] = -0.0
+
+
+@inner_njit
+def kept_back(known, axes, total):
+    """How many blocks of results wait, as what they are written to is read by later ones; 0 if it is not."""
+    found, to, header = 0, get(known, RESULT), get(known, HOME)
+    begin = get(header, DATA)
+    end = begin + 8 * get(header, SIZE)
+    for k in range(get(known, OPERANDS)):
+        x = operand(known, axes, k)
+        address = get(x, ADDRESS)
+        if begin <= address < end:
+            apart = abs(address - to) // 8
+            if get(x, STEPS) != 8 or BLOCK < apart < total:
+                found = (total + BLOCK - 1) // BLOCK
+            elif apart < total:
+                found = max(found, 2 if apart else 1)
+    return found
+
+
+@inner_njit
+def entered(tape, header, kind):
+    """Give an array that is written to statements on a tape."""
+    total = get(header, SIZE)
+    if get(tape, COUNT) + total >= NUMBERS - 1:
+        raise MemoryError(FULL)
+    size = (4 * total + 7) // 8 * 8 + 40  # 4 bytes a statement at least: see `grow`
+    start = room(tape, size)
+    put(start, 0, kind)
+    put(start, 1, total)
+    put(start + size - 24, 0, total)
+    put(start + size - 24, 1, size)
+    put(start + size - 24, 2, kind)
+    put(header, START, get(tape, COUNT) + 1)
+    put(header, OWNER, tape)
+    put(tape, TOP, start + size)
+    put(tape, COUNT, get(tape, COUNT) + total)
+
+
+@inner_njit
+def moved(address, to, count):
+    """Copy floats."""
+    source, target = array_at(address, (count,), np.float64), array_at(to, (count,), np.float64)
+    for i in range(count):
+        target[i] = source[i]
+
+
+@inner_njit
+def waiting(record, words, at, slots):
+    """Where in a record the block is that begins with an element, while it waits."""
+    return record + 8 * (words + COMPONENTS * BLOCK * (at // BLOCK % slots))
+
+
+@inner_njit
+def released(record, words, slots, known, at):
+    """Write a block that has waited."""
+    moved(waiting(record, words, at, slots), get(known, RESULT) + 8 * at, min(BLOCK, get(known, TOTAL) - at))
+
+
+@inner_njit
+def taken(address, to, count):
+    """Copy cotangents, to which nothing has come then."""
+    moved(address, to, COMPONENTS * count)
+    clear(address, count)
+
+
 @njit("void(int64)", cache=CACHE)
 def record(known):
     """Compute an expression, and record it if an operand is on a tape."""
@@ -246,8 +332,13 @@ def record(known):
         return
     operands, leaves = get(known, OPERANDS), get(known, LEAVES)
     own, common = get(known, OWN), get(known, COMMON)
-    tape = tape_of(known, axes, total)
-    statements, words, spare = sizes(COMPONENTS, length, total)
+    tape, form, slots = tape_of(known, axes, total), get(known, FORM), 0
+    if form == STORED:
+        header, slots = get(known, HOME), kept_back(known, axes, total)
+        if tape and get(header, OWNER) == 0:
+            entered(tape, header, get(known, BEGIN))
+        tape = get(header, OWNER)
+    statements, words, spare = sizes(COMPONENTS, length, total, form, slots)
     # for values, partials and addresses of a block, and what is on the tape for certain
     width = 8 * BLOCK
     work = 8 * (operands + 3) + width * COMPONENTS * (operands + 1)
@@ -275,11 +366,21 @@ def record(known):
     results = here + 8 * (operands + 3)
     values = results + width * COMPONENTS
     put(here, 0, results)
+    if form == AS_FLOATS:
+        put(known, BEGIN, first)
+        put(known, HOME, tape)
+    elif form == STORED:
+        put(start, 2, get(header, START) + (get(known, RESULT) - get(header, DATA)) // 8)
+        put(start, 3, slots)
     put(here, 2, start + common_at)
     at, to = 0, start + head
     while at < total:
         count = min(BLOCK, total - at)
         put(here, 1, to)
+        if slots:
+            put(here, 0, waiting(start, words, at, slots))
+        elif form:
+            put(here, 0, get(known, RESULT) + 8 * at)
         to += 8 * COMPONENTS * own * count
         for k in range(operands):
             x, plane = operand(known, axes, k), values + width * COMPONENTS * k
@@ -302,7 +403,7 @@ def record(known):
             elif steps == 8:
                 put(here, 3 + k, get(x, ADDRESS) + 8 * at)
                 if leaf:
-                    put(to, 0, get(x, FIRST) + at << 2 | ONE_BY_ONE)
+                    put(to, 0, get(x, FIRST) + at << 2 | ONE_BY_ONE if get(x, TAPE) else SINGLY)
                     to += 8
             else:
                 done, inner = 0, get(x, STRIDES + axes - 1)
@@ -324,11 +425,17 @@ def record(known):
         call_row(get(known, ROW), count, here)
         if length:
             add_up(results, at, count, length, apart, get(known, RESULT))
-        else:
+        elif slots:
+            late = at - BLOCK * (slots - 1)
+            if late >= 0:
+                released(start, words, slots, known, late)
+        elif form == 0:
             assembled(results, count, first + at, tape, get(known, RESULT) + STEP * at)
         at += count
         if tape == 0:
             to = start + head
+    for late in range(max(0, blocks - slots + 1) * BLOCK if slots else total, total, BLOCK):
+        released(start, words, slots, known, late)
     if tape and length:
         for k in range(statements):
             put(get(known, RESULT) + STEP * k, COMPONENTS, first + k)
@@ -343,28 +450,28 @@ def record(known):
         free(start)
 
 
-@inner_njit
-def clear(at, count):
-    """Say of cotangents that nothing came to them."""
-    cotangents = array_at(at, (COMPONENTS * count,), np.float64)
-    for i in range(cotangents.size):
-        cotangents[i] = -0.0
-
 {give}
 @njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
 def reverse(cotangents, number, at):
     """The adjoint of a record: take the cotangents of its statements to those of its leaves."""
     table, total = get(at, 0) + 8 * TABLE, get(at, 1)
     leaves, own, common, summed = get(table, 0), get(table, 1), get(table, 2), get(table, 3)
-    length, inner = (get(at, 2), get(at, 3)) if summed else (0, 1)
-    sums, words, spare = sizes(COMPONENTS, length, total)
+    length, inner = (get(at, 2), get(at, 3)) if summed == SUMS else (0, 1)
+    place, slots = (get(at, 2), get(at, 3)) if summed == STORED else (number + 1, 0)
+    sums, words, spare = sizes(COMPONENTS, length, total, summed, slots)
     common_at = at + 8 * words + spare
     to, done = common_at + 8 * COMPONENTS * common, 0
-    c = whole = cotangents + 8 * COMPONENTS * (number + 1)
-    alone = summed and sums == 1
+    c = whole = cotangents + 8 * COMPONENTS * place
+    alone, ahead = summed == SUMS and sums == 1, 0
     while done < total:
         count = min(BLOCK, total - done)
-        if spare:
+        if slots:
+            while ahead < min(total, done + BLOCK * slots):
+                place = whole + 8 * COMPONENTS * ahead
+                taken(place, waiting(at, words, ahead, slots), min(BLOCK, total - ahead))
+                ahead += BLOCK
+            c = waiting(at, words, done, slots)
+        elif spare:
             c = at + 8 * words
             spread(whole, c, done, count, length, inner)
         own_partials = to
@@ -385,11 +492,11 @@ def reverse(cotangents, number, at):
                     else:
                         give_each_own(cotangents, to, how, count, c, partials)
             to += spanned(to, count)
-        if not summed:
+        if summed != SUMS and slots == 0:
             clear(c, count)
             c += 8 * COMPONENTS * count
         done += count
-    if summed:
+    if summed == SUMS:
         clear(whole, sums)
 '''
 

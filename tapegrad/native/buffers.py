@@ -139,8 +139,10 @@ def managing(give_back: Compiled) -> Intrinsic:
     return manage
 
 
-def empty_array(context: Context, builder: Builder, kind: types.Array, shape: Sequence[Value]) -> Any:
-    """Emit a new array in C order, of this shape."""
+def empty_array(
+    context: Context, builder: Builder, kind: types.Array, shape: Sequence[Value], before: int = 0
+) -> Any:
+    """Emit a new array in C order, of this shape, with so many bytes before its elements."""
     step = ir.Constant(I64, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
     strides: list[Value] = []
     size = step
@@ -148,13 +150,13 @@ def empty_array(context: Context, builder: Builder, kind: types.Array, shape: Se
         strides.insert(0, size)
         size = builder.mul(size, extent)
     form = signature(types.int64, types.int64)
+    size = builder.add(size, ir.Constant(I64, before))
     found = emit_call(context, builder, Deferred("buffers", (), "meminfo"), form, [size])
     with builder.if_then(builder.icmp_signed("==", found, ir.Constant(I64, 0)), likely=False):
         context.call_conv.return_user_exc(builder, MemoryError, ("no memory for an array",))
     meminfo = builder.inttoptr(found, BYTES)
-    data = builder.bitcast(
-        context.nrt.meminfo_data(builder, meminfo), context.get_data_type(kind.dtype).as_pointer()
-    )
+    memory = builder.gep(context.nrt.meminfo_data(builder, meminfo), [ir.Constant(I64, before)])
+    data = builder.bitcast(memory, context.get_data_type(kind.dtype).as_pointer())
     array = arrayobj.make_array(kind)(context, builder)
     arrayobj.populate_array(array, data=data, shape=shape, strides=strides, itemsize=step, meminfo=meminfo)
     return array

@@ -24,6 +24,7 @@ from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
 from tapegrad.native.captured import frozen
+from tapegrad.native.counting import Counting
 from tapegrad.native.expanding import Expanding
 from tapegrad.native.fused_sums import FusedSums
 from tapegrad.native.libraries import waiting
@@ -33,6 +34,7 @@ from tapegrad.native.notes import announce
 from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
 from tapegrad.native.stored import Stored
+from tapegrad.native.storing import Storing
 
 if TYPE_CHECKING:
     from numba.core.compiler_machinery import PassManager
@@ -105,7 +107,9 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes.add_pass_after(typed, NopythonTypeInference)
         passes.add_pass_after(Masks, NopythonTypeInference)
         passes.add_pass_after(FusedSums, NopythonRewrites)
+        passes.add_pass_after(Storing, NopythonRewrites)
         passes.add_pass_after(Expanding, NopythonRewrites)
+        passes.add_pass_after(Counting, NopythonRewrites)
         return [_lowered_by(passes, TwinLowering)]
 
     return type("TwinCompiler", (OnceCompiler,), {"define_pipelines": define_pipelines})

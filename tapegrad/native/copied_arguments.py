@@ -67,14 +67,16 @@ def active_array(
     first: Value,
     tape: Value,
 ) -> Value:
-    """Emit a new array of active numbers, in the order of C."""
+    """Emit a new array of active numbers, in the order of C; without a tape they have no statements."""
+    mask = builder.sext(builder.icmp_signed("!=", tape, ir.Constant(I64, 0)), I64)
     sources = [arrayobj.make_array(k)(context, builder, v) for k, v in zip(kinds, values, strict=True)]
     shape = cgutils.unpack_tuple(builder, sources[0].shape, kind.ndim)
     out = empty_array(context, builder, kind, shape)
     with elements(context, builder, kinds, sources) as (place, pointers):
         loaded = [arrayobj.load_item(context, builder, k, p) for k, p in zip(kinds, pointers, strict=True)]
         dtypes = [k.dtype for k in kinds]
-        number = active_number(context, builder, kind.dtype, dtypes, loaded, builder.add(first, place), tape)
+        statement = builder.and_(builder.add(first, place), mask)
+        number = active_number(context, builder, kind.dtype, dtypes, loaded, statement, tape)
         arrayobj.store_item(context, builder, kind, number, builder.gep(out.data, [place]))
     return out._getvalue()
 

@@ -33,7 +33,6 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.argument_arrays import read_by_expressions
 from tapegrad.native.arguments import REAL, entering, leaving, mapped, new_matrix, put_row, sizing
 from tapegrad.native.compiler import piece, whole
 from tapegrad.native.function import CompiledFunction, compile_function
@@ -41,6 +40,7 @@ from tapegrad.native.memory import get, taking, write
 from tapegrad.native.nested import Nested
 from tapegrad.native.notes import announce
 from tapegrad.native.operators import statement_of
+from tapegrad.native.reading import read_by_expressions
 from tapegrad.native.scalar import Active, is_active
 from tapegrad.native.stored import Sources, Stored
 from tapegrad.native.tape import COTANGENTS

@@ -1,4 +1,4 @@
-"""Arguments that stayed floats become what Numba knows, for expressions that are not one record."""
+"""Arrays that are floats become what Numba knows, for expressions that are not one record."""
 
 from __future__ import annotations
 
@@ -25,21 +25,41 @@ class Expanding(FunctionPass):
 
     def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function in which Numba has found expressions."""
-        kinds, made = state.typemap, {}
-        for block in state.func_ir.blocks.values():
-            for line in block.body:
-                value = getattr(line, "value", None)
-                if not isinstance(value, ir.Expr) or value.op != "arrayexpr":
-                    continue
-                given = [name for name in names_in(value.expr) if isinstance(kinds[name], ArgumentArray)]
-                if given and not recordable(value.ty, value.expr, kinds.__getitem__):
-                    function = expanded if is_recorded_array(value.ty) else floats_of
-                    for name in given:
-                        if (name, function) not in made:
-                            made[name, function] = block.scope.redefine("$tape_argument", line.loc)
-                    value.expr = _exchanged(value.expr, {name: made[name, function] for name in given})
+        kinds = state.typemap
+        given = {  # what nobody writes to is copied where it comes in
+            line.target.name
+            for block in state.func_ir.blocks.values()
+            for line in block.body
+            if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg)
+        }
+        made: dict[tuple[str, Code], Variable] = {}
         for block in state.func_ir.blocks.values():
             body: list[Statement] = []
+            for line in block.body:
+                value = line.value if isinstance(line, ir.Assign) else None
+                if isinstance(value, ir.Expr) and value.op == "arrayexpr":
+                    exchanged: dict[str, Variable] = {}
+                    for name in names_in(value.expr):
+                        if not isinstance(kinds[name], ArgumentArray):
+                            continue
+                        if recordable(value.ty, value.expr, kinds.__getitem__):
+                            break
+                        function = expanded if is_recorded_array(value.ty) else floats_of
+                        if name in given and (name, function) in made:
+                            exchanged[name] = made[name, function]
+                            continue
+                        exchanged[name] = block.scope.redefine("$tape_argument", line.loc)
+                        if name in given:
+                            made[name, function] = exchanged[name]
+                        else:
+                            body += _made(
+                                state, function, ir.Var(block.scope, name, line.loc), exchanged[name]
+                            )
+                    value.expr = _exchanged(value.expr, exchanged)
+                body.append(line)
+            block.body = body
+        for block in state.func_ir.blocks.values():
+            body = []
             for line in block.body:
                 body.append(line)
                 if isinstance(line, ir.Assign) and isinstance(line.value, ir.Arg):
@@ -51,7 +71,7 @@ class Expanding(FunctionPass):
 
 
 def _made(state: CompilerState, function: Code, given: Variable, made: Variable) -> list[Statement]:
-    """Lines that make of an argument, where it comes in, what a function returns."""
+    """Lines that make of an array, where it is assigned, what a function returns."""
     context, kinds = state.typingctx, state.typemap
     assert made.scope is not None
     var = made.scope.redefine("$tape_function", made.loc)

@@ -171,10 +171,10 @@ class Row:
         tree: Tree,
         operands: dict[str, Operand],
         spec: Spec,
-        summed: bool,
+        form: int,
     ) -> None:
         self.context, self.module, self.spec, self.operands = context, module, spec, operands
-        self.summed = summed
+        self.form = form
         self.size = components(spec)
         self.codes: list[int] = []  # of partials, for each operand that is a leaf
         self.own = self.common = 0
@@ -346,7 +346,7 @@ class Row:
             return ir.Constant(I64, 0)
         adjoint = emit_adjoint(self.context, self.module, compiled(self.spec, "reverse"))
         leaves = len(self.codes)
-        words = [0, 0, leaves, leaves, self.own, self.common, int(self.summed), *self.codes]
+        words = [0, 0, leaves, leaves, self.own, self.common, self.form, *self.codes]
         value = ir.Constant.literal_struct([adjoint.ptrtoint(I64), *(ir.Constant(I64, w) for w in words)])
         found = ir.GlobalVariable(self.module, value.type, self.module.get_unique_name("kind_of_arrays"))
         found.linkage, found.global_constant, found.initializer = "internal", True, value

@@ -18,6 +18,7 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.core.registry import cpu_target
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
+from numba.np import arrayobj
 from numba.np.ufunc.array_exprs import _lower_array_expr
 
 from tapegrad.native.algebra import (
@@ -36,12 +37,30 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.array_records import SHAPE, SINGLE, UNEVEN
+from tapegrad.native.argument_arrays import (
+    ArgumentArray,
+    WrittenArray,
+    argument,
+    note_statements,
+    written_array,
+)
+from tapegrad.native.array_records import (
+    AS_FLOATS,
+    AS_NUMBERS,
+    BEGIN,
+    HOME,
+    SHAPE,
+    SINGLE,
+    STORED,
+    SUMS,
+    UNEVEN,
+)
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.buffers import empty_array
-from tapegrad.native.deferred import emit_address, emit_call
+from tapegrad.native.deferred import emit_address, emit_adjoint, emit_call
 from tapegrad.native.expression_code import LOGIC, WHOLE, Operand, Row, Tree, compiled
 from tapegrad.native.scalar import PASSIVE, Active
+from tapegrad.native.targets import Target, target_of
 
 
 def names_in(tree: Tree) -> list[str]:
@@ -92,17 +111,25 @@ def recordable(result: Type, tree: Tree, kind_of: Callable[[str], Type]) -> bool
     return known(tree)
 
 
+def stored() -> None:
+    """What stands in expressions for writing one: with it, an array, an index and words on that."""
+
+
 def lower(lowerer: Any, expr: Any) -> Value:
     """Lower an expression that Numba has found."""
-    tree, axis = expr.expr, None
-    if tree[0] is summed_along:
+    tree, axis, target = expr.expr, None, None
+    if tree[0] is stored:
+        tree, written, index, words = tree[1]
+        array, at = ((lowerer.typeof(x.name), lowerer.loadvar(x.name)) for x in (written, index))
+        target = target_of(lowerer.context, lowerer.builder, array, at, words.value)
+    elif tree[0] is summed_along:
         tree, axis = tree[1]
         given = lowerer.loadvar(axis.name), lowerer.typeof(axis.name), types.int64
         axis = lowerer.context.cast(lowerer.builder, *given)
     elif not isinstance(expr.ty, Active) and not recordable(expr.ty, tree, lowerer.typeof):
         return _lower_array_expr(lowerer, expr)
     operands = {name: Operand(lowerer.typeof(name), lowerer.loadvar(name)) for name in names_in(tree)}
-    return record(lowerer.context, lowerer.builder, expr.ty, tree, operands, axis)
+    return record(lowerer.context, lowerer.builder, expr.ty, tree, operands, axis, target)
 
 
 cpu_target.target_context.special_ops["arrayexpr"] = lower
@@ -115,46 +142,96 @@ def record(
     tree: Tree,
     operands: dict[str, Operand],
     axis: Value | None = None,
+    target: Target | None = None,
 ) -> Value:
     """Emit an expression and its record; returns the array of its values.
 
-    Or their sum, if a number is wanted, or their sums along an axis that is given.
+    Or their sum, if a number is wanted, or their sums along an axis that is given; nothing where they are
+    written to a target.
     """
     summed = isinstance(result, Active)
-    spec = result.spec if summed else result.dtype.spec
-    shape = _shape(context, builder, operands)
+    spec = () if target is not None else result.spec if summed else result.dtype.spec
+    places = [] if target is None else [Operand(target.kind, target.floats)]
+    shape = _shape(context, builder, [*operands.values(), *places])
     total = _product(builder, shape)
-    out, array, length, inner = _target(context, builder, result, shape, axis)
+    form, begin, home = AS_NUMBERS, ir.Constant(I64, 0), ir.Constant(I64, 0)
+    value, length, inner = None, 0, 1
+    if target is not None:
+        array = _whole(context, builder, target, shape)
+        form, home, begin = STORED, target.header, _kind_of_places(context, builder)
+        out = array.data
+    elif isinstance(result, WrittenArray):
+        (value, array), form = written_array(context, builder, result, shape), AS_FLOATS
+        out = array.data
+    else:
+        out, array, length, inner = _target(context, builder, result, shape, axis)
+        form = AS_FLOATS if isinstance(result, ArgumentArray) else AS_NUMBERS
     copies = {name: _floats(context, builder, x) for name, x in operands.items() if x.whole}
     operands = operands | copies
-    body = Row(context, builder.module, tree, operands, spec, summed or axis is not None)
+    sums = SUMS if summed or axis is not None else STORED if target is not None else 0
+    body = Row(context, builder.module, tree, operands, spec, sums)
     shape = shape or [ir.Constant(I64, 1)]
     words = [
         body.address, builder.ptrtoint(out, I64), body.kind(), len(operands),
         sum(x.active for x in operands.values()), body.own, body.common, total if summed else length, inner,
-        total, len(shape), *shape,
+        total, form, begin, home, len(shape), *shape,
     ]  # fmt: skip
     assert len(words) == SHAPE + len(shape)
     for x in operands.values():
-        given = x.array(context, builder)
-        if given is None:
-            number = context.cast(builder, x.value, x.kind, types.float64)
-            address, steps = cgutils.alloca_once_value(builder, number), []
-        else:
-            address, steps = given.data, _steps(builder, x, given)
-        steps = [ir.Constant(I64, 0)] * (len(shape) - len(steps)) + steps
-        even = SINGLE if x.single else _even(builder, shape, steps)
-        words += [*x.numbering(context, builder), even, builder.ptrtoint(address, I64), *steps]
+        words += _described(context, builder, x, shape)
     place = cgutils.alloca_once(builder, I64, len(words))
-    for k, value in enumerate(words):
-        value = value if isinstance(value, ir.Value) else ir.Constant(I64, int(value))
-        builder.store(value, builder.gep(place, [ir.Constant(I64, k)], inbounds=True))
+    for k, word in enumerate(words):
+        word = word if isinstance(word, ir.Value) else ir.Constant(I64, int(word))
+        builder.store(word, builder.gep(place, [ir.Constant(I64, k)], inbounds=True))
     emit_address(context, builder, compiled(spec, "reverse"))
-    form = signature(types.none, types.int64)
-    emit_call(context, builder, compiled(spec, "record"), form, [builder.ptrtoint(place, I64)])
+    call = signature(types.none, types.int64)
+    emit_call(context, builder, compiled(spec, "record"), call, [builder.ptrtoint(place, I64)])
     for x in copies.values():
         context.nrt.decref(builder, x.kind, x.value)
-    return builder.load(out) if summed else impl_ret_new_ref(context, builder, result, array._getvalue())
+    if summed or target is not None:
+        return builder.load(out) if summed else context.get_dummy_value()
+    noted = [builder.load(builder.gep(place, [ir.Constant(I64, k)], inbounds=True)) for k in (BEGIN, HOME)]
+    if value is not None:
+        note_statements(context, builder, result, value, *noted)
+        return value
+    if isinstance(result, ArgumentArray):
+        return argument(context, builder, result, array._getvalue(), *noted)
+    return impl_ret_new_ref(context, builder, result, array._getvalue())
+
+
+def _described(context: Context, builder: Builder, x: Operand, shape: Sequence[Value]) -> list[Any]:
+    """The words of an operand."""
+    given = x.array(context, builder)
+    if given is None:
+        number = context.cast(builder, x.value, x.kind, types.float64)
+        address, steps = cgutils.alloca_once_value(builder, number), []
+    else:
+        address, steps = given.data, _steps(builder, x, given)
+    steps = [ir.Constant(I64, 0)] * (len(shape) - len(steps)) + steps
+    even = SINGLE if x.single else _even(builder, shape, steps)
+    return [*x.numbering(context, builder), even, builder.ptrtoint(address, I64), *steps]
+
+
+def _whole(context: Context, builder: Builder, target: Target, shape: Sequence[Value]) -> Any:
+    """The parts of a target, whose shape is that of what is written for certain."""
+    array = arrayobj.make_array(target.kind)(context, builder, target.floats)
+    for extent, wanted in zip(shape, cgutils.unpack_tuple(builder, array.shape), strict=True):
+        with builder.if_then(builder.icmp_signed("!=", extent, wanted), likely=False):
+            words = "cannot assign slice from input of different size"
+            context.call_conv.return_user_exc(builder, ValueError, (words,))
+    return array
+
+
+def _kind_of_places(context: Context, builder: Builder) -> Value:
+    """The address of the kind of a record that has statements and nothing else."""
+    name, module = "kind_of_places", builder.module
+    found = module.globals.get(name)
+    if found is None:
+        adjoint = emit_adjoint(context, module, compiled((), "reverse")).ptrtoint(I64)
+        value = ir.Constant.literal_struct([adjoint, *[ir.Constant(I64, 0)] * 7])
+        found = ir.GlobalVariable(module, value.type, name)
+        found.linkage, found.global_constant, found.initializer = "internal", True, value
+    return found.ptrtoint(I64)
 
 
 def _target(
@@ -167,7 +244,8 @@ def _target(
         builder.store(ir.Constant(kind, None), out)
         return out, None, 0, 1
     if axis is None:
-        array = empty_array(context, builder, result, shape)
+        kind = result.floats if isinstance(result, ArgumentArray) else result
+        array = empty_array(context, builder, kind, shape)
         return array.data, array, 0, 1
     left, length, inner = _without(context, builder, shape, axis)
     array = empty_array(context, builder, result, left)
@@ -240,11 +318,11 @@ def _without(
     return left, length, inner
 
 
-def _shape(context: Context, builder: Builder, operands: dict[str, Operand]) -> list[Value]:
+def _shape(context: Context, builder: Builder, operands: Sequence[Operand]) -> list[Value]:
     """The shape of operands beside each other; where they do not fit the code leaves."""
-    ndim = max(x.kind.ndim for x in operands.values() if isinstance(x.kind, types.Array))
+    ndim = max(x.kind.ndim for x in operands if isinstance(x.kind, types.Array))
     one, found, all_of = ir.Constant(I64, 1), [], []
-    for x in operands.values():
+    for x in operands:
         array = x.array(context, builder)
         if array is not None and x.kind.ndim:
             extents = cgutils.unpack_tuple(builder, array.shape, x.kind.ndim)

@@ -21,7 +21,7 @@ from numba.core.typed_passes import NativeLowering
 
 from tapegrad.native import record
 from tapegrad.native.annotations import Block, Key, RightSide, Signature, Statement, Type, Value, Variable
-from tapegrad.native.argument_arrays import ArgumentArray
+from tapegrad.native.argument_arrays import ArgumentArray, parts_of
 from tapegrad.native.bounds import check_index
 from tapegrad.native.operators import INLINE
 from tapegrad.native.scalar import PASSIVE, is_active
@@ -168,14 +168,15 @@ class TwinLower(BorrowingLower):
     def _check(self, array: Variable, index: Variable, does: str) -> None:
         """See that an index lies in an array, where Numba is not asked to, whose error can be caught."""
         kind, index_kind = self.typeof(array.name), self.typeof(index.name)
-        if self.context.enable_boundscheck or isinstance(kind, ArgumentArray):  # read by small products alone
-            return
-        if isinstance(kind, (types.Array, types.NumpyFlatType)):
+        if isinstance(kind, (types.Array, types.NumpyFlatType)) and not self.context.enable_boundscheck:
             name = array.unversioned_name
             what = "an array" if name.startswith("$") else name
             words = f"{self.func_ir.func_id.func.__name__} {does} {what}"
-            given = index_kind, self.loadvar(index.name)
-            check_index(self.context, self.builder, kind, self.loadvar(array.name), given, words)
+            given, value = (index_kind, self.loadvar(index.name)), self.loadvar(array.name)
+            if isinstance(kind, ArgumentArray):
+                value, *_ = parts_of(self.context, self.builder, kind, value)
+                kind = kind.floats
+            check_index(self.context, self.builder, kind, value, given, words)
 
     def _name(self, var: Variable) -> Hashable:
         return self._names.setdefault(var.name, object())

@@ -162,8 +162,10 @@ def described(as_row: bool) -> Intrinsic:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
             value, numbering = args[0], [NUMBERED if is_active_array(x) else PLAIN, 0, 0]
             if isinstance(x, ArgumentArray):
-                value, *counted = parts_of(context, builder, x, value)
-                numbering = [COUNTED, *counted]
+                value, first, tape = parts_of(context, builder, x, value)
+                on_none = builder.icmp_signed("==", tape, ir.Constant(I64, 0))
+                how = builder.select(on_none, ir.Constant(I64, PLAIN), ir.Constant(I64, COUNTED))
+                numbering = [how, first, tape]
             kind = x.floats if isinstance(x, ArgumentArray) else x
             array = arrayobj.make_array(kind)(context, builder, value)
             shape, strides = (

@@ -41,17 +41,20 @@ from tapegrad.native.annotations import (
     Type,
     Variable,
 )
-from tapegrad.native.argument_arrays import ArgumentArray, floats_of
+from tapegrad.native.argument_arrays import ArgumentArray
 from tapegrad.native.captured import conflict, recursive
 from tapegrad.native.compiler import PASSES
 from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
 from tapegrad.native.compiler import token as token
 from tapegrad.native.compiler import twin_of as twin_of
+from tapegrad.native.counting import counted, written, zeros
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
+from tapegrad.native.reading import Reading, is_expression, makes_zeros
 from tapegrad.native.scalar import PASSIVE, is_active
 from tapegrad.native.squares import Square, product_with, square_of, squares_in
+from tapegrad.native.storing import store
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
 PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}
@@ -93,7 +96,7 @@ class _Untyped(FunctionPass):
         # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
         self.again = any(map(forms.holds_active, state.args)) and recursive(held)
         self.promoted = self._active_later(state.func_id.func)
-        self.floats: set[str] = set()  # arguments that stay arrays of floats
+        self.counted, self.written = self._floats()
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
         kinks = {id(square.call) for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
@@ -134,15 +137,21 @@ class _Untyped(FunctionPass):
                     if self.entry:
                         whole = self._call(border.leave, [whole], line.loc)
                     line = ir.Return(whole, line.loc)
-                elif isinstance(line, (ir.SetItem, ir.StaticSetItem)):
-                    found = self._definition(line.value)
-                    if isinstance(found, ir.Expr) and found.op in ENDS:
-                        line.value = self._call(statement, [line.value], line.loc)
+                elif isinstance(line, (ir.SetItem, ir.StaticSetItem)) and self._stores(line):
+                    continue
                 self.body.append(line)
             block.body = self.body
             assert label >= first
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
+
+    def _floats(self) -> tuple[set[str], set[str]]:
+        """Expressions whose results are arrays of floats, if they are arrays; and what is written to."""
+        if self.spec:
+            return set(), set()
+        stays = [isinstance(kind, ArgumentArray) for kind in self.args]
+        known = Reading(self.ir, stays.__getitem__, self.promoted)
+        return known.ends, known.written
 
     def _active_later(self, function: Any) -> set[str]:
         """The variables whose arrays are to hold active numbers from the start."""
@@ -204,19 +213,52 @@ class _Untyped(FunctionPass):
             line.value = self._callee(value, value.value, loc)
         elif isinstance(value, ir.Arg) and self.entry and border.crosses(self.args[value.index]):
             line.value = ir.Expr.call(*self._parts(border.enter(self.spec), [self._new(value, loc)], loc))
-        elif isinstance(value, ir.Arg) and isinstance(self.args[value.index], ArgumentArray):
-            self.floats.add(line.target.name)
+        elif isinstance(value, ir.Expr) and line.target.name in self.written and self._writes(line):
+            pass
         elif isinstance(value, ir.Expr):
             line.value = self._expression(value, loc)
             called = self._resolve(value.func) if value.op == "call" else None
             silent = isinstance(called, type) or called in SILENT
-            if not line.target.name.startswith("$") and value.op in ENDS and not silent:
+            ends = line.target.name in self.counted and is_expression(self.ir, value)
+            if ends or (not line.target.name.startswith("$") and value.op in ENDS and not silent):
                 whole = self._new(line.value, loc)
-                line.value = ir.Expr.call(*self._parts(statement, [whole], loc))
+                end = statement if not ends else written if line.target.name in self.written else counted
+                line.value = ir.Expr.call(*self._parts(end, [whole], loc))
         if base(line.target.name) in self.promoted:
             given = [self._token(loc), self._new(line.value, loc)]
             line.value = ir.Expr.call(*self._parts(functions.own_array, given, loc))
         self.body.append(line)
+
+    def _writes(self, line: Statement) -> bool:
+        """Rewrite a line that makes an array to be written to, or is an operator in place on one."""
+        value, loc = line.value, line.loc
+        if makes_zeros(self.ir, value):
+            line.value = ir.Expr.call(*self._parts(zeros, value.args, loc))
+        elif value.op == "inplace_binop":
+            plain = ir.Expr.binop(value.immutable_fn, value.lhs, value.rhs, value.loc)
+            whole = self._new(ir.Const(None, loc), loc)
+            self._store(value.lhs, whole, self._new(self._expression(plain, loc), loc), loc)
+            line.value = value.lhs
+        else:
+            return False
+        return True
+
+    def _stores(self, line: Statement) -> bool:
+        """Rewrite a line that writes to an element or part; whether it is another one then."""
+        if line.target.name in self.written:
+            index = line.index if isinstance(line, ir.SetItem) else line.index_var
+            self._store(line.target, index, line.value, line.loc)
+            return True
+        found = self._definition(line.value)
+        if isinstance(found, ir.Expr) and found.op in ENDS:
+            line.value = self._call(statement, [line.value], line.loc)
+        return False
+
+    def _store(self, array: Variable, index: Variable, x: Variable, loc: Location) -> None:
+        """Write to an array."""
+        what = "an array" if array.unversioned_name.startswith("$") else array.unversioned_name
+        words = ir.Const(f"{self.ir.func_id.func.__name__} writes to {what}", loc)
+        self._call(store, [array, index, x, self._new(words, loc)], loc)
 
     def _parts(
         self, function: Key, args: Iterable[Variable], loc: Location
@@ -247,8 +289,6 @@ class _Untyped(FunctionPass):
             owner = self._resolve(value.value)
             if isinstance(owner, python_types.ModuleType):
                 return self._callee(value, getattr(owner, value.attr, None), loc)
-            if value.value.name in self.floats:
-                value.value = self._call(floats_of, [value.value], loc)
             if value.attr in functions.ATTRIBUTES:
                 return ir.Expr.call(*self._parts(functions.ATTRIBUTES[value.attr], [value.value], loc))
         if (value.op == "getiter" and not self._counts(value.value)) or (

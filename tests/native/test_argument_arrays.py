@@ -7,8 +7,9 @@ import pytest
 from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
-from tapegrad.native.argument_arrays import ArgumentArray, read_by_expressions
+from tapegrad.native.argument_arrays import ArgumentArray
 from tapegrad.native.array_records import BLOCK
+from tapegrad.native.reading import read_by_expressions
 from tests.native.test_expressions import compare
 
 KEPT, MADE = [], []  # functions in which x stays what it is, and others
@@ -62,6 +63,39 @@ def alias(x, y):
     return np.sum(z * y) + np.sum(z[1:])
 
 
+@kept
+def results(x, y):
+    """Expressions that expressions read, assigned twice, in a loop, and slices and elements of such."""
+    a = x * y
+    b = np.exp(a[1:]) - a[:-1]
+    c = b
+    for k in range(3):
+        c = c * 0.5 + b - k
+    d = np.where(c > 0.1, c, b)
+    return np.sum(c * b) + a.shape[0] * np.sum(d) + np.sum(a[-3:-1] * 2.0) * np.sum(x[:2]) + np.sum(np.sin(d))
+
+
+@kept
+def on_no_tape(x, y):
+    """Expressions of arrays that may have derivatives, and have none."""
+    u = np.zeros(x.size) * 2.0
+    v = u + 1.0
+    w = v * x * y
+    return np.sum(w * v) + np.sum(u) + np.sum(u[1:] * v[1:])
+
+
+@kept
+def of_matrices(x, y):
+    """Products and rows."""
+    a = np.outer(y, y) * 1.0
+    b = (x * a) @ (a * 2.0)
+    total = np.sum(b * b)
+    for k in range(x.size):
+        row = a[k] * x * y[k]
+        total += np.sum(row * (a[k] + y)) + np.sum(a[k])
+    return total
+
+
 @made
 def assigned_again(x, y):
     for _ in range(2):
@@ -106,6 +140,27 @@ def test_which_arguments_stay():
     for f in KEPT + MADE:
         assert (0 in read_by_expressions(f)) == (f in KEPT), f.__name__
     assert ArgumentArray(1) == ArgumentArray(1) != ArgumentArray(2)
+
+
+@pytest.mark.parametrize("k", [3, -4])
+def test_indices_outside(k):
+    """Of arguments and of results."""
+
+    def of_argument(x):
+        s = 0.0
+        for i in range(k, k + 1):
+            s += np.sum(x * x[i])
+        return s
+
+    def row(x):
+        a, s = np.outer(x, x) * 1.0, 0.0
+        for i in range(k, k + 1):
+            s += np.sum(a[i] * x)
+        return s
+
+    for f in (of_argument, row):  # of one axis it is an array of numbers
+        with pytest.raises(IndexError, match=f"index {k} is out of bounds for axis 0 with size 3"):
+            tg.func.grad(tg.njit(f))(np.ones(3))
 
 
 def table(x, y):

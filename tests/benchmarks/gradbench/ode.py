@@ -49,21 +49,17 @@ def scanned(jax, x, steps):
 
 
 @tg.njit
-def rate(x, y):
-    k = np.empty(x.size)
-    k[0] = x[0]
-    k[1:] = x[1:] * y[:-1]
-    return k
-
-
-@tg.njit
 def compiled(x, steps):
-    y, h = np.zeros(x.size), END / steps
+    n, h = x.size, END / steps
+    y = np.zeros(n)
+    k1, k2 = np.empty(n), np.empty(n)
+    k3, k4 = np.empty(n), np.empty(n)
+    k1[:1] = k2[:1] = k3[:1] = k4[:1] = x[:1]
     for _ in range(steps):
-        k1 = rate(x, y)
-        k2 = rate(x, y + h / 2 * k1)
-        k3 = rate(x, y + h / 2 * k2)
-        k4 = rate(x, y + h * k3)
+        k1[1:] = x[1:] * y[:-1]
+        k2[1:] = x[1:] * (y[:-1] + h / 2 * k1[:-1])
+        k3[1:] = x[1:] * (y[:-1] + h / 2 * k2[:-1])
+        k4[1:] = x[1:] * (y[:-1] + h * k3[:-1])
         y += h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     return np.sum(y)
 

@@ -1,0 +1,239 @@
+"""Which arrays of a function expressions and products alone read, so that floats will do for their values."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Container
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numba.core import ir
+from numba.core.compiler import run_frontend
+from numba.core.errors import NumbaError
+from numba.core.ir_utils import get_definition, guard
+
+from tapegrad.native.algebra import OPS
+from tapegrad.native.annotations import Code, RightSide, Statement, Variable
+from tapegrad.native.argument_arrays import ATTRIBUTES
+from tapegrad.native.arrays import UPDATE, is_elementwise
+from tapegrad.native.promotion import base
+
+
+def read_by_expressions(function: Code) -> dict[int, int]:
+    """Return the positions of arguments that are operands of these alone, and how many axes these have then.
+
+    At least that is: of one axis, what a loop reads is numbers.
+    """
+    try:
+        code = run_frontend(function)
+    except NumbaError:  # which the twin will raise, too
+        return {}
+    named = function.__code__.co_argcount  # behind them may stand a tuple of all others
+    known = Reading(code, lambda index: index < named)
+    lines = [line for block in code.blocks.values() for line in block.body if isinstance(line, ir.Assign)]
+    return {
+        line.value.index: 2 if line.target.name in known.rows else 1
+        for line in lines
+        if isinstance(line.value, ir.Arg) and line.target.name in known.found
+    }
+
+
+class Reading:
+    """Which variables of a function are arrays that expressions and products alone read.
+
+    They are arguments, of those that `stays` is true of, or expressions, if these are arrays at all, or
+    slices and rows of such; or arrays that are made, or written to at slices. What is `apart` is not.
+
+    Attributes
+    ----------
+    found
+        Their names.
+    ends
+        Of them those that are expressions, and not parts of another one alone.
+    written
+        Of them those that are written to, or made empty or of zeros.
+    """
+
+    def __init__(self, code: ir.FunctionIR, stays: Callable[[int], bool], apart: Container[str] = ()) -> None:
+        self.code = code
+        self.found: set[str] = set()
+        self.ends: set[str] = set()
+        self.others: set[str] = set()  # read or assigned by other code
+        self.arguments: set[str] = set()
+        self.copied: set[str] = set()  # what other variables are, too: a plain array may be one of them
+        self.rows: set[str] = set()  # what is read at the index of a loop: rows, or element by element
+        self.places: set[str] = set()  # what is written to, or made
+        self.updated: set[str] = set()  # operands and results of operators in place
+        self.many: Counter[str] = Counter()  # how often each is assigned
+        self.once: set[str] = set()  # those that are assigned no more than once
+        self.links: list[tuple[str, str]] = []  # of each pair one is such a variable only if the other is
+        for line in (line for block in code.blocks.values() for line in block.body):
+            if isinstance(line, ir.Assign):
+                self._assign(line, stays)
+            elif isinstance(line, (ir.SetItem, ir.StaticSetItem)) and _is_place(code, _index(line)):
+                self.places.add(line.target.name)
+            elif not isinstance(line, ir.Del):
+                self.others.update(var.name for var in line.list_vars())
+        self.others.update(name for name in self.found if base(name) in apart)
+        self.others |= (self.arguments & self.copied) | (self.rows - self.arguments)
+        self.found -= self.others | {name for name in self.once if self.many[name] > 1}
+        self._drop(set())
+        self.written = self._linked(self.places & self.found)
+        self._drop(self.written & self.arguments | (self.updated - self.written))
+        self.written &= self.found
+        self.ends &= self.found
+
+    def _assign(self, line: Statement, stays: Callable[[int], bool]) -> None:
+        code, target, value = self.code, line.target.name, line.value
+        if isinstance(value, ir.Arg) and stays(value.index):
+            self.once.add(target)
+            self.arguments.add(target)
+        elif isinstance(value, ir.Var):
+            self.links.append((target, value.name))
+            self.ends.add(value.name)
+            self.copied.add(value.name)
+        elif _is_view(code, value):
+            self.links.append((target, value.value.name))
+            self.ends.add(value.value.name)
+            self.others.add(_index(value).name)
+            self.once.add(target)
+            if _counts(code, _index(value)):
+                self.rows.add(value.value.name)
+        elif is_expression(code, value):
+            if not target.startswith("$"):
+                self.ends.add(target)
+        elif _is_part(code, value):
+            if value.op == "binop":  # a product
+                self.ends.update((value.lhs.name, value.rhs.name))
+            self.others.add(target)
+        elif _is_update(value):
+            self.links.append((target, value.lhs.name))
+            self.updated.add(target)
+            self.ends.add(value.lhs.name)
+        elif makes_zeros(code, value):
+            self.places.add(target)
+            self.others.update(var.name for var in value.args)
+        else:
+            self.others.update(var.name for var in line.list_vars())
+            return
+        self.found.add(target)
+        self.many[target] += 1
+
+    def _drop(self, names: set[str]) -> None:
+        """Leave out variables, and what is linked with any that are left out."""
+        self.found -= names
+        while any((one in self.found) != (other in self.found) for one, other in self.links):
+            for pair in self.links:
+                if not self.found.issuperset(pair):
+                    self.found.difference_update(pair)
+
+    def _linked(self, names: set[str]) -> set[str]:
+        """What is linked with any of these."""
+        before = -1
+        while len(names) > before:
+            before = len(names)
+            for pair in self.links:
+                if self.found.issuperset(pair) and not names.isdisjoint(pair):
+                    names = names.union(pair)
+        return names
+
+
+def _index(access: Any) -> Variable:
+    """The variable that is the index of a reading or writing."""
+    return access.index if isinstance(access.index, ir.Var) else access.index_var
+
+
+def is_expression(code: ir.FunctionIR, value: RightSide | None) -> bool:
+    """Whether this is a part of an expression that acts on each element of arrays."""
+    if not isinstance(value, ir.Expr) or value.op in ("binop", "unary"):
+        return isinstance(value, ir.Expr) and is_elementwise(value.fn)
+    if value.op != "call" or value.kws or value.vararg:
+        return False
+    function = _resolved(code, value.func)
+    if isinstance(function, np.ufunc):
+        return function in OPS and len(value.args) == function.nin
+    return function in (np.where, np.clip) and len(value.args) == 3
+
+
+def _is_view(code: ir.FunctionIR, value: RightSide | None) -> bool:
+    """Whether this is a slice of the first axis without a step, or what is at the index of a loop."""
+    if not isinstance(value, ir.Expr) or value.op not in ("getitem", "static_getitem"):
+        return False
+    index = _index(value)
+    return index is not None and (_is_slice(code, index) or _counts(code, index))
+
+
+def _is_slice(code: ir.FunctionIR, index: Variable) -> bool:
+    found = guard(get_definition, code, index)
+    if isinstance(found, ir.Const):
+        return isinstance(found.value, slice) and found.value.step is None
+    is_call = isinstance(found, ir.Expr) and found.op == "call"
+    return is_call and _resolved(code, found.func) is slice and len(found.args) == 2
+
+
+def _is_place(code: ir.FunctionIR, index: Variable | None) -> bool:
+    """Whether an index to write to is such a slice, or a literal; loops write number by number."""
+    if index is None:
+        return False
+    found = guard(get_definition, code, index)
+    whole = isinstance(found, ir.Const) and type(found.value) is int
+    return whole or _is_slice(code, index)
+
+
+def _is_update(value: RightSide | None) -> bool:
+    """Whether this is an operator in place that arrays have."""
+    return isinstance(value, ir.Expr) and value.op == "inplace_binop" and value.fn in UPDATE
+
+
+def makes_zeros(code: ir.FunctionIR, value: RightSide | None) -> bool:
+    """Whether this makes an array of floats of a shape, of zeros or anything."""
+    if not isinstance(value, ir.Expr) or value.op != "call" or value.kws or len(value.args) != 1:
+        return False
+    shape, function = guard(get_definition, code, value.args[0]), _resolved(code, value.func)
+    if value.vararg or (isinstance(shape, ir.Expr) and shape.op == "build_tuple" and not shape.items):
+        return False
+    return function is np.zeros or function is np.empty
+
+
+def _counts(code: ir.FunctionIR, var: Variable) -> bool:
+    """Whether a variable is nothing but what loops over ranges give."""
+    values = code._definitions.get(var.name, [])
+    for value in values:
+        if isinstance(value, ir.Var):
+            if not _counts(code, value):
+                return False
+            continue
+        for op in ("pair_first", "iternext", "getiter"):
+            if not isinstance(value, ir.Expr) or value.op != op:
+                return False
+            value = guard(get_definition, code, value.value)
+        if not isinstance(value, ir.Expr) or value.op != "call" or _resolved(code, value.func) is not range:
+            return False
+    return bool(values)
+
+
+def _resolved(code: ir.FunctionIR, var: Variable) -> Any:
+    """The Python object that a variable is for certain; None if that is not known."""
+    found = guard(get_definition, code, var)
+    if isinstance(found, (ir.Global, ir.FreeVar)):
+        return found.value
+    if isinstance(found, ir.Expr) and found.op == "getattr":
+        owner = _resolved(code, found.value)
+        return getattr(owner, found.attr, None) if isinstance(owner, ModuleType) else None
+    return None
+
+
+def _is_part(code: ir.FunctionIR, value: RightSide | None) -> bool:
+    """Whether this is a product or a sum, or reads how large an array is."""
+    if not isinstance(value, ir.Expr):
+        return False
+    if value.op == "binop":
+        return value.fn is operator.matmul
+    if value.op == "getattr":
+        return value.attr in ATTRIBUTES
+    if value.op != "call" or value.kws or value.vararg:
+        return False
+    function = _resolved(code, value.func)
+    return (function is np.dot and len(value.args) == 2) or (function is np.sum and len(value.args) == 1)
