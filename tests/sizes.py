@@ -57,7 +57,7 @@ OTHERS = (
     Limit("native.linear", "ELIMINATED", "rows of a matrix whose elimination is statements"),
     Limit("native.linear", "FACTORED", "rows of a matrix whose inverse is statements"),
     Limit("native.linear", "LOOPED", "products of a matrix product that is statements"),
-    Limit("native.linear", "FEW", "rows of a matrix whose product with a vector is straight code"),
+    Limit("native.linear", "FEW", "rows of a matrix whose products are straight code"),
     Limit("native.products", "BY_LOOPS", "products of a matrix and a vector without BLAS"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),

@@ -1083,6 +1083,12 @@ def square_products_with_vector(a, b):
     return np.sum(a @ b * (b @ a)) + np.sum((c @ (a @ b)) * (b @ c.T))
 
 
+def products_with_square_matrix(a, c):
+    """Of arguments, of what is computed, with fewer rows, and where columns are as many and rows are not."""
+    rows = c @ a
+    return np.sum(rows @ (a * a[::-1]) * c) + np.sum((rows.T @ c) @ a) + np.sum(a @ c.T)
+
+
 @crosses("native.linear", "FEW", full=True)
 def square_products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(n, n)), np.linspace(0.5, 1.5, n)
@@ -1095,6 +1101,13 @@ def square_products_in_compiled_code(n):
     np.testing.assert_allclose(
         product, tg.func.hvp(square_products_with_vector, 1)(a, b, b[::-1].copy()), rtol=1e-11, atol=1e-12
     )
+    c, compiled = np.vander(b, n)[:2] + 0.1, tg.njit(products_with_square_matrix)
+    found, expected = (
+        [*tg.func.grad(f, (0, 1))(a, c), tg.func.grad(f)(a, c), tg.func.hvp(f)(a, c, a.T.copy())]
+        for f in (compiled, products_with_square_matrix)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
 
 @crosses("native.products", "BY_LOOPS", full=True)

@@ -481,7 +481,8 @@ def _together(of: CompiledFunction) -> Compiled:
 def hessian(of: CompiledFunction) -> Derivative:
     """Return the function of the matrix of second derivatives."""
     multiply = releasing(_together(of), 4, (0, 1, 2))  # an overload holds its arguments
-    once, spread = recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), spreading((0,), 1)
+    once = releasing(recorded(twin_of(of.primal, (1,)), (0,), (1,), (1,)), 2, (0, 1))
+    spread = spreading((0,), 1)
 
     def by_number(args):
         return once(args, spread(1.0))[1][0]

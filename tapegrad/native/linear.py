@@ -13,7 +13,7 @@ from tapegrad.native.blocks import inner_njit
 from tapegrad.native.compiler import twin_of
 from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
-from tapegrad.native.matrices import block_of
+from tapegrad.native.matrices import block_of, spec_of
 from tapegrad.native.operators import value_of
 from tapegrad.native.products import BY_LOOPS, product_of
 from tapegrad.native.scalar import order_of
@@ -97,8 +97,24 @@ def _few_of_vector(a, b):
     return out
 
 
-FEW = 3  # rows and columns of the largest matrix whose product with a vector is straight code
-STRAIGHT = {(2, 1): _few_of_vector, (1, 2): _few_to_vector}
+@inner_njit
+def _few_of_matrix(a, b):
+    """The product of a matrix and one of two or three rows and as many columns."""
+    out = np.empty(a.shape)
+    if b.shape[0] == 2:
+        for i in range(a.shape[0]):
+            out[i, 0] = a[i, 0] * b[0, 0] + a[i, 1] * b[1, 0]
+            out[i, 1] = a[i, 0] * b[0, 1] + a[i, 1] * b[1, 1]
+    else:
+        for i in range(a.shape[0]):
+            out[i, 0] = a[i, 0] * b[0, 0] + a[i, 1] * b[1, 0] + a[i, 2] * b[2, 0]
+            out[i, 1] = a[i, 0] * b[0, 1] + a[i, 1] * b[1, 1] + a[i, 2] * b[2, 1]
+            out[i, 2] = a[i, 0] * b[0, 2] + a[i, 1] * b[1, 2] + a[i, 2] * b[2, 2]
+    return out
+
+
+FEW = 3  # rows and columns of the largest matrix whose products are straight code
+STRAIGHT = {(2, 1): _few_of_vector, (1, 2): _few_to_vector, (2, 2): _few_of_matrix}
 ELIMINATED = 10  # rows of the largest matrix whose elimination is recorded statement by statement
 FACTORED = 5  # of the largest whose inverse is, or whose QR factors are, which have more statements
 LOOPED = 90  # products of numbers in a product of matrices that is recorded statement by statement
@@ -120,11 +136,15 @@ def _product(a: Type, b: Type) -> Code | None:
     first, second = _copying(a), _copying(b)
     if record is not None:
         return _product_with_vector(twin_of(STRAIGHT[axes], ()), record, block)
-    loops = inner_njit(PRODUCTS[axes])
+    loops, single = inner_njit(PRODUCTS[axes]), spec_of(a, b) == ()
+    straight = twin_of(STRAIGHT[axes], ()) if single else loops  # with tangents it is long to compile
 
     def impl(a, b):
         x, y = floats_of(a), floats_of(b)
-        if x.shape[-1] != y.shape[0] or x.size * y.size <= LOOPED * y.shape[0]:
+        n, size = y.shape[0], x.size * y.size
+        if single and 2 <= n <= FEW and x.shape[-1] == y.shape[-1] == n and size <= LOOPED * n:
+            return straight(a, b)
+        if x.shape[-1] != n or size <= LOOPED * n:
             return loops(first(a), second(b))
         return block(x.shape[:-1] + y.shape[1:], a, b)
 

@@ -1,6 +1,7 @@
 """tg.func of compiled functions: from Python and from compiled code."""
 
 import math
+import sys
 
 import numba
 import numpy as np
@@ -340,6 +341,22 @@ def test_hessian_by_a_number_is_a_number():
 
     assert tg.func.hessian(f)(2.0, 5.0) == 60.0
     assert tg.func.hessian(f)(2, 5.0) == 60.0
+
+
+def test_a_hessian_by_a_number_that_raises_lets_go_of_other_arguments():
+    @tg.njit
+    def f(x, a):
+        if x < 0.0:
+            raise ValueError("below zero")
+        return np.sum(a) * x**3
+
+    hessian, a = tg.func.hessian(f), np.ones(2)
+    assert hessian(2.0, a) == 24.0
+    held = sys.getrefcount(a)
+    for _ in range(10):
+        with pytest.raises(ValueError, match="below zero"):
+            hessian(-2.0, a)
+    assert sys.getrefcount(a) == held
 
 
 def test_an_argument_left_out_has_its_default():
