@@ -282,7 +282,7 @@ class Path(Computation):
             for q, source in enumerate(event.operands[:2]):
                 kind, at = layout.THIS_OBJECT, 0
                 if source.kind == LIVE:
-                    if _is_same_for_numbers(self.program, k, q):
+                    if _is_same_for_numbers(self.program, k, q) and event.op is not POWER:
                         kind, at = _live(self.program.live[k][q])
                 elif source.kind == FIXED:
                     at = id(source.value)
@@ -741,6 +741,8 @@ class Matcher:
         if source.kind == FIXED:
             return type(value) is type(source.value) and bool(value == source.value)
         weak = type(value) in PYTHON_S
+        if path.program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
+            return False
         if np.shape(value) != buffer.shape:
             return False
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:

@@ -1260,3 +1260,25 @@ def test_a_record_that_was_released_says_so():
         y.backward()
         with pytest.raises(tg.errors.GraphFreedError, match="released"):
             y.backward()
+
+
+def test_an_exponent_that_is_computed_is_brought_by_calls():
+    """Two calls tell that it is another one each time; what is fixed stays so."""
+
+    def f(x):
+        s = np.sum(x).item()
+        return np.sum(x**s) * x[0] ** 1.5 + np.sum(np.power(x, 1.0 / s))
+
+    compiled, v = tg.compile(f, wait=True), np.array([1.0, -0.5, 2.0])
+    for k in range(12):
+        x = np.array([0.3, 0.7, 0.2]) + 0.1 * k
+        value, gradient = compiled.value_and_grad(x)
+        wanted, expected = tg.func.value_and_grad(f)(x)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+        np.testing.assert_allclose(compiled.hvp(x, v), tg.func.hvp(f)(x, v), rtol=1e-12)
+    if abi.native():
+        ((known,),) = (compiled.explain().kinds,)
+        assert sum(known.left.values()) <= 2
+        assert len(known.ways) == 2
+        assert known.ways[0].calls > 16
