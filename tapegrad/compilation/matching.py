@@ -29,7 +29,7 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import Releases
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
+from tapegrad.compilation.passive import Operation, Passive, flat_operation, passive
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import (
     TAKE,
@@ -60,6 +60,8 @@ from tapegrad.tensor import Tensor
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+# In the order in which CPython counts them.
+COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
 QUICK = 4  # operands of an op that is compared before it is computed
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
@@ -154,7 +156,8 @@ class Path(Computation):
     def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
         self.result, self.wait, self.warm = result, wait, warm
         n = len(program.events)
-        self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
+        self._rows = np.zeros((len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
+        self.words = self._rows[len(program.arguments) :]
         self.begin: Address = abi.address(self.words)
         self.end: Address = self.begin + n * EVENT_BYTES
         value = program.values[result]
@@ -267,6 +270,9 @@ class Path(Computation):
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
+        for row, x, buffer in zip(self._rows, arguments, self.program.arguments, strict=False):
+            row[layout.EVENT_HANDLE] = id(x)
+            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
         self.plain_calls = [None] * (len(self.program.events) + 1)
         for k, event in enumerate(self.program.events):
             background.pause()
@@ -428,9 +434,12 @@ class Matcher:
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.state = state.data
         self.state[layout.MATCHING_MODE] = id(self.mode)
+        for k, ufunc in enumerate(COMPARISONS):
+            self.state[layout.COMPARISONS + k] = id(passive(ufunc))
         self.at: Address = abi.address(state)
         self._handling: Any = None  # of errors of floating-point numbers
         self._begin: Callable[[], Iterator[Tensor]] | None = None
+        self._ready: Path | None = None  # that the words say to follow, if nobody is to see values
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
         self._stale = True
@@ -464,7 +473,9 @@ class Matcher:
 
     # ------------------------------------------------------------ expecting
 
-    def start(self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: bool) -> None:
+    def start(
+        self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
+    ) -> None:
         """Expect the first event of the latest path, of these arguments.
 
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
@@ -474,7 +485,10 @@ class Matcher:
         self.serial += 1
         if self._stale:
             self.describe()
-        self._follow(self.paths[0], 0)
+        if self.paths[0] is self._ready:
+            self.state[NEXT_EVENT] = self._ready.begin
+        else:
+            self._follow(self.paths[0], 0)
         self.restart(given)
         compiled_methods.words[MATCHING] = self.at
 
@@ -514,6 +528,8 @@ class Matcher:
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
+        state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
+        self._ready = path if self.see_value is None else None
 
     @property
     def _computed(self) -> int:
@@ -835,7 +851,7 @@ class Matcher:
         if not self.left:
             self.why = why
             self._known = self.position
-            self.learner = Learner() if self._learns else None
+            self.learner = Learner() if self._learns() else None
             self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = self._stale = True

@@ -1118,6 +1118,27 @@ def test_numbers_are_looked_at_in_compiled_code(distance):
 original = Matcher.compute
 
 
+@pytest.mark.skipif(not abi.native(), reason="a portable build looks at numbers in Python")
+def test_arguments_are_compared_in_compiled_code():
+    def f(x, y):
+        return x * y if x > y or y > 1.0 or y == 0.25 else x + y
+
+    compiled, entered = tg.compile(f, (0, 1), wait=True), []
+    calls = [(1.0, 0.5), (1.5, 0.7), (0.1, 0.2), (0.3, 0.4), (0.1, 2.0), (0.1, 0.25), (2.0, 0.3), (0.1, 0.3)]
+    for args in calls:
+        assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Matcher, "compute", lambda self, x: entered.append(id(x)) or original(self, x))
+        for args in calls:
+            assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+            entered.clear()  # of a call that has gone another way than the one before
+            assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+            assert not entered
+    nan = float("nan")
+    assert np.isnan(compiled(nan, 0.5))
+    assert compiled(np.float32(0.5), np.float32(0.25)) == np.float32(0.125)
+
+
 def test_errors_of_numbers_before_a_comparison_are_told():
     """NumPy warns, or raises, once and where the operation is."""
 
