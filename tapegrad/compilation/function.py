@@ -12,7 +12,8 @@ import numpy as np
 from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import UNTRIED, Computation, Matcher, Path, Product
+from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (

@@ -12,7 +12,8 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events import RESULT, History, Learner, Source, Trace, Unlearnable
-from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
+from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program, loosened
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
