@@ -260,7 +260,7 @@ class Path(Computation):
             for q, source in enumerate(event.operands[:2]):
                 kind, at = layout.THIS_OBJECT, 0
                 if source.kind == LIVE:
-                    if is_same_for_numbers(self.program, k, q) and event.op is not POWER:
+                    if is_same_for_numbers(self.program, k, q) and not (q and event.op is POWER):
                         kind, at = _live(self.program.live[k][q])
                 elif source.kind == FIXED:
                     at = id(source.value)
