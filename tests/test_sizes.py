@@ -42,7 +42,8 @@ NO_SIZE = {
     "compilation/learning.py": {"MOST_PATHS"},
     "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
-    "compilation/matching.py": {"LIVE", "QUICK", "NO_OP", "MOST_PLANS"},
+    "compilation/matching.py": {"LIVE", "QUICK"},
+    "compilation/paths.py": {"LIVE", "NO_OP", "MOST_PLANS"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses

@@ -12,7 +12,8 @@ import numpy as np
 from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import UNTRIED, Computation, Matcher, Path, Product
+from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
@@ -422,9 +423,9 @@ class Kind:
         finally:
             lock.release()
 
-    def count(self, in_vain: bool) -> None:
-        """Count the latest calls that a program was in vain for, and give up when there are many in a row."""
-        self.in_vain = self.in_vain + 1 if in_vain else 0
+    def count_in_vain(self) -> None:
+        """Count a call that a program was in vain for, and give up when there are many in a row."""
+        self.in_vain += 1
         if self.in_vain == MOST_IN_VAIN:
             self.learning.give_up(
                 f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
@@ -519,6 +520,8 @@ class _Work:
     def __init__(self, kind: Kind, of_tensors: bool) -> None:
         self.kind, self.of_tensors = kind, of_tensors
         self.begin: Callable[[], Call] | None = None
+        learning = kind.learning
+        self._learns: Callable[[], bool] = lambda: learning.learns
         self.call: Call | None = None  # where it is recorded after all
         self.aside: list[Any] = []  # the tape that was open then, if it was set aside
 
@@ -548,7 +551,7 @@ class _Work:
         """What the call gives."""
         matcher, self.begin = self.kind.matcher, begin
         try:
-            matcher.start(given, self.sources, self.kind.learning.learns)
+            matcher.start(given, self.sources, self._learns)
             try:
                 return self._followed(given, wanted, run, others, direction)
             except BaseException as error:
@@ -562,7 +565,10 @@ class _Work:
             kept = matcher.let_go()
             if kept:
                 self.kind.learning.renew(kept)
-            self.kind.count(bool(kept) or matcher.left)
+            if kept or matcher.left:
+                self.kind.count_in_vain()
+            else:
+                self.kind.in_vain = 0
             self.begin = self.call = None
             if self.aside:
                 resume(self.aside.pop())
@@ -581,11 +587,12 @@ class _Work:
             del found
             path = matcher.path
             what = self._product(path, direction) if wanted.directed else path
-            if what is not None and matcher.finish(what, self._pulls(path, wanted)):
+            pull = self._pulls(path, wanted)
+            if what is not None and matcher.finish(what, pull):
                 matcher.prefer()
                 if self.kind.replay is not None:
                     self.kind.replay.note(matcher, self.kind.learning, given, others)
-                return self._computed(what, wanted, given)
+                return self._computed(what, pull, wanted, given)
             found = matcher.results[path.result]
             why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
@@ -609,21 +616,24 @@ class _Work:
             self.begin = begin
             what = self._product(path, direction)
             self.begin = None
-        if what is None or not matcher.finish(what, self._pulls(path, wanted)):
+        pull = self._pulls(path, wanted)
+        if what is None or not matcher.finish(what, pull):
             return None
         assert replay is not None
         replay.replayed += 1
-        return self._computed(what, wanted, given)
+        return self._computed(what, pull, wanted, given)
 
     def _pulls(self, path: Path, wanted: Wanted) -> bool:
         return wanted.pull or (self.of_tensors and path.is_number)
 
-    def _computed(self, what: Computation, wanted: Wanted, given: Sequence[Any]) -> tuple[Any, Any]:
+    def _computed(
+        self, what: Computation, pull: bool, wanted: Wanted, given: Sequence[Any]
+    ) -> tuple[Any, Any]:
         """The value and the derivatives that are computed."""
         path = self.kind.matcher.path
         path.served += 1
         value = path.value()
-        parts = [part() for part in what.parts] if self._pulls(path, wanted) else None
+        parts = [part() for part in what.parts] if pull else None
         if self.of_tensors:
             return record_run(path.program, path.result, value, parts, given, wanted.pull)
         return value, parts

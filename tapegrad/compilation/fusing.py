@@ -41,15 +41,14 @@ EXACT = {  # what a ufunc of NumPy's computes alike whatever computes it
     np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.reciprocal, np.sqrt,
     np.positive,
 }  # fmt: skip
-INFINITE = float("inf")
 TRUTHS: dict[Any, Callable[..., Any]] = {  # what gives a truth value
     **dict(zip(
         (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal),
         (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne), strict=True,
     )),
     np.isnan: lambda x: x != x,
-    np.isinf: lambda x: np.abs(x) == INFINITE,
-    np.isfinite: lambda x: np.abs(x) < INFINITE,
+    np.isinf: lambda x: np.abs(x) == math.inf,
+    np.isfinite: lambda x: x - x == 0,
     np.logical_not: lambda x: x == 0,
     np.logical_and: lambda x, y: np.where(x != 0, np.where(y != 0, 1.0, 0.0), 0.0),
     np.logical_or: lambda x, y: np.where(x != 0, 1.0, np.where(y != 0, 1.0, 0.0)),

@@ -12,8 +12,8 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
-from tapegrad.compilation.matching import Computation, Path
 from tapegrad.compilation.passive import Operation, Passive
+from tapegrad.compilation.paths import Computation, Path
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import BROADCAST, CONSTANT, ELEMENT, Program
 from tapegrad.compilation.reverse import MATMUL, Reverse

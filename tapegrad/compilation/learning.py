@@ -12,8 +12,9 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events import RESULT, History, Learner, Source, Trace, Unlearnable
-from tapegrad.compilation.matching import UNTRIED, Matcher, Path, Product
-from tapegrad.compilation.program import Program
+from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.paths import UNTRIED, Path, Product
+from tapegrad.compilation.program import Program, loosened
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
 
@@ -155,6 +156,8 @@ class Learning:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
+        for path in paths:
+            events = loosened(events, path.program.events)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return

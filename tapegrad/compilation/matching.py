@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
@@ -10,8 +9,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from tapegrad.compilation import background
-from tapegrad.compilation.calls import PlainCall, plain_call
+from tapegrad.compilation.calls import PlainCall
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -27,22 +25,16 @@ from tapegrad.compilation.events import (
     Source,
     moves,
 )
-from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory import Releases
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
-from tapegrad.compilation.planning import WARM, Planning
+from tapegrad.compilation.passive import Operation, Passive, flat_operation, passive
+from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product, is_same_for_numbers
 from tapegrad.compilation.program import (
     TAKE,
-    Program,
     alike,
     are_real_numbers,
     forward_of,
-    is_same,
     number_of,
 )
 from tapegrad.compilation.recorded import apply_event, operand_value
-from tapegrad.compilation.reverse import Reverse, read_in_reverse
-from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import record
@@ -55,323 +47,13 @@ from tapegrad.kernels.words import Address
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
-from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
-EVENT_BYTES = 8 * layout.EVENT_SIZE
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+# In the order in which CPython counts them.
+COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
 QUICK = 4  # operands of an op that is compared before it is computed
-MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
-NO_OP = 1  # no address of one: compiled code leaves the event to Python
-UNTRIED: Any = object()
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
-KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
-
-
-class Computation:
-    """Rows of a program and rows in reverse, at the end of a call that has followed a path.
-
-    Attributes
-    ----------
-    parts
-        Functions that give derivatives by leaves of the arguments, as the caller is to have them.
-    calls
-        Whether rows call functions of Python's; and if those in reverse run too.
-    """
-
-    def __init__(self, program: Program, reverse: Reverse | None, begin: Address, count: int) -> None:
-        self.program, self._reverse, self.parts = program, reverse, []
-        if reverse is not None:
-            pairs = zip(reverse.gradients, program.arguments, strict=True)
-            self.parts = [_giving_like(ct, x) for ct, x in pairs]
-        self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
-        self.watched = begin, count, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
-        calls = program.rows.calls
-        self.calls = calls, calls or (reverse is not None and reverse.rows.calls)
-        state = program.rows.state
-        state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = begin, count
-        state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
-
-    @property
-    def reverse(self) -> Reverse:
-        """Rows for the derivatives."""
-        assert self._reverse is not None
-        return self._reverse
-
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
-        """Run the rows from `begin` on and, if `pull`, those in reverse.
-
-        False where somebody has kept a Tensor that stands for a result, and a FloatingPointError where an
-        error was met that NumPy is to tell of; then nothing was run in reverse.
-        """
-        rows, n = self.program.rows, len(self.program.events)
-        state, m = rows.state, len(self.reverse.rows) if pull else 0
-        if pull is not self._pulls:
-            state[layout.REVERSE_AT] = self.reverse.rows.at if pull else 0
-            state[layout.REVERSE_COUNT], self._pulls = m, pull
-        while True:
-            came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
-            if came < n:
-                begin = rows.step(came)
-                continue
-            raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
-            if not raised:
-                break
-            if raised & told:
-                raise FloatingPointError
-            begin = n
-        if state[layout.HELD]:
-            return False
-        if came < n + m:
-            self.reverse.rows.run(self.reverse.rows.step(came - n), m)
-        return True
-
-    def _unplanned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
-        """Compute by rows what no plan has computed."""
-        return by_rows() and (planning.see(self.watched, told) or by_rows())
-
-
-class Path(Computation):
-    """A way through a function: its program, the number of the result, and words of its events.
-
-    Attributes
-    ----------
-    words
-        What compiled code compares with (`kernels.replay.layout`); the last event is none.
-    value
-        A function that gives the value as the caller is to have it.
-    wait
-        Whether a call waits for its plan.
-    warm
-        After how many calls a plan is made.
-    served
-        How many calls have followed it to its end.
-    product
-        What computes the Hessian times a direction; None where values decide what that takes, UNTRIED before
-        it is made.
-    """
-
-    def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
-        self.result, self.wait, self.warm = result, wait, warm
-        n = len(program.events)
-        self.words = np.zeros((n + 1, layout.EVENT_SIZE), np.int64)
-        self.begin: Address = abi.address(self.words)
-        self.end: Address = self.begin + n * EVENT_BYTES
-        value = program.values[result]
-        self.is_number = value.size == 1 and value.dtype.kind == "f"
-        seed = Source(RESULT, result), np.ones_like(value, order="C")
-        super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
-        self._releases = self._releases_of(program, self._reverse)
-        shared = program.values[: program.shared]  # of which the call at work may have some
-        self._releases_of(program, self._reverse, shared).end()
-        self.value, self.product = _giving(value), UNTRIED
-        self.plans: dict[tuple[int, bool], Planning] = {}
-        self.plain_calls: list[PlainCall | None] = []  # by events
-        self.reason = ""  # why there is no product
-        self.served = 0
-
-    def is_of(self, events: Sequence[Event], result: Source) -> bool:
-        """Whether a call with these events, of which one is the result, has gone this way."""
-        mine, same = self.program.events, result == Source(RESULT, self.result)
-        if not same or len(mine) != len(events):
-            return False
-        for x, y in zip(mine, events, strict=True):
-            background.pause()
-            if not is_same(x, y):
-                return False
-        return True
-
-    def renewed(self, others: Sequence[Program]) -> Path:
-        """Return the same path with other buffers, or those of the others."""
-        out = Path(self.program.renewed(others), self.result, self.wait, 2 * self.warm)
-        out.served = self.served
-        return out
-
-    def make_product(self, between: bool) -> None:
-        """Find the product; `between` calls values are computed once more, as rules look at them."""
-        self.product = None
-        try:
-            if between and self._releases and all(self.program.exact):
-                self.program.rows.run(0, len(self.program.events))
-            if self.is_number:
-                self.product = Product(self)
-        except Exception as error:  # of a rule that cannot be run by itself
-            self.reason = str(error) or type(error).__name__
-
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
-        """As by rows; by a plan where there is one for such a call."""
-        planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        if planning.run(told):
-            return True
-        sparing = self._releases and begin == 0 and not planning.reason
-        by_rows = functools.partial(super().compute, begin, pull, told)
-        return self._unplanned(
-            planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
-        )
-
-    def _releases_of(
-        self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
-    ) -> Releases:
-        """What a call need not keep that nobody has looked into; `more` is kept."""
-        kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
-        if reverse is None:
-            return Releases(program.rows, program.values, None, kept)
-        kept += [x for x in reverse.gradients if x is not None]
-        arrays = [*program.values, *reverse.buffers]
-        return Releases(program.rows, arrays, reverse.rows, kept)
-
-    def _sparingly(self, pull: bool, told: int) -> bool:
-        """As `compute` from the first row on, with as little memory as recording takes.
-
-        So it is until there is a plan, which has values in blocks. Should the call leave after all, its
-        values are computed again.
-        """
-        rows, n = self.program.rows, len(self.program.events)
-        state, self._pulls = rows.state, None
-        state[layout.REVERSE_AT] = 0
-        rows.serve(layout.RUN_ALL, rows.at, n, n)
-        if state[layout.HELD]:
-            return super().compute(0, pull, told)
-        if self.served <= self.warm:
-            pool.trim()  # of what recorded calls, and those before a plan is made, have left
-        self._releases.run(rows)
-        raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
-        if raised & told:
-            raise FloatingPointError
-        if pull:
-            self._releases.run(self.reverse.rows, True)
-        self._releases.end()
-        return True
-
-    def _planning(self, begin: int, pull: bool) -> Planning:
-        reverse = self.reverse if pull else None
-        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
-        if len(self.plans) < MOST_PLANS:
-            self.plans[begin, pull] = found
-        return found
-
-    def explain(self) -> Way:
-        """Tell how the program computes."""
-        events, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
-        names = [events[k].op.name for k in self.program.rows.functions]
-        if self._reverse is not None:
-            names += [f"the rule of {name}" for name in self._reverse.by_python]
-        second = f"second derivatives are recorded: {self.reason}" if self.reason else ""
-        if isinstance(self.product, Product):
-            second = f"{len(self.product.program.events)} for second derivatives"
-            how = self.product.planning.explain()
-            second += how and f" {how}"
-        compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
-        fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
-        return Way(self.served, len(events), compared, by_python, self.result, second, fused)
-
-    def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
-        """Write the words, for Tensors that stand for arguments and results."""
-        self.plain_calls = [None] * (len(self.program.events) + 1)
-        for k, event in enumerate(self.program.events):
-            background.pause()
-            if event.call is not None and self.program.exact[k]:
-                self.plain_calls[k] = plain_call(event.call, self.program.live[k], arguments, results)
-            row, part = self.words[k], "index" in event.attrs and self.program.views[k]
-            usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
-            row[layout.EVENT_HANDLE] = id(results[k])
-            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
-            if part:
-                row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
-                row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
-            for q, source in enumerate(event.operands[:2]):
-                kind, at = layout.THIS_OBJECT, 0
-                if source.kind == LIVE:
-                    if _is_same_for_numbers(self.program, k, q):
-                        kind, at = _live(self.program.live[k][q])
-                elif source.kind == FIXED:
-                    at = id(source.value)
-                else:
-                    at = id((arguments if source.kind == ARGUMENT else results)[source.value])
-                place = layout.EVENT_OPERANDS + 2 * q
-                row[place], row[place + 1] = kind, at
-                usable = usable and at != 0
-            row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
-
-
-def _is_same_for_numbers(program: Program, k: int, q: int) -> bool:
-    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
-    live, operands = program.live[k], program.events[k].operands
-    if live[q].ndim or live[q].dtype.char != "d":
-        return True
-    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
-
-
-class Product(Computation):
-    """What computes the Hessian of a number times a direction, in whose buffers that is laid.
-
-    Attributes
-    ----------
-    direction
-        A buffer for each leaf of the arguments.
-    """
-
-    def __init__(self, path: Path) -> None:
-        of, n = GradientEvents(path.program, path.result), len(path.program.events)
-        self.direction = [np.zeros_like(x, order="C") for x in path.program.arguments]
-        pairs = zip(of.gradients, self.direction, strict=True)
-        moving = [(g, v) for g, v in pairs if g is not None and g.kind in (ARGUMENT, RESULT)]
-        read = read_in_reverse(of.events, [g for g, _ in moving])
-        for k in range(len(of.events) - 1, n - 1, -1):  # what is computed of what is read is read too
-            if k in read:
-                read |= {source.value for source in of.events[k].operands if source.kind == RESULT}
-        unused = {k for k in range(n, len(of.events)) if k not in read}
-        exact = [True] * len(of.events)
-        program = Program(of.events, path.program.arguments, [path.program], exact, unused)
-        if program.shared < n:
-            raise ValueError("an operand is not equal to itself")
-        for k in unused:  # nobody reads them; if somebody did, it were to be seen
-            value = program.values[k]
-            if value.dtype.kind in "fc" and value.flags.writeable and not program.views[k]:
-                value.fill(np.nan)
-        self._looked_at = of.looked_at
-        super().__init__(program, Reverse(program, moving), path.begin, n)
-        self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
-
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
-        """As by rows, or by a plan behind those of the path."""
-        if begin != self.program.shared or self._looked_at:
-            return super().compute(begin, pull, told)
-        by_rows = functools.partial(super().compute, begin, pull, told)
-        return self.planning.run(told) or self._unplanned(self.planning, told, by_rows)
-
-    def holds(self) -> bool:
-        """Whether it is right for the values that there are, once they are computed."""
-        return all(is_as_before(self.program, j) for j in self._looked_at)
-
-
-def _number(buffer: np.ndarray) -> tuple[Address, int]:
-    """Where compiled code finds a number, and its dtype's code; zeros where Python is to look at it."""
-    if buffer.ndim or buffer.dtype.char not in KINDS:
-        return 0, 0
-    return abi.address(buffer), abi.code_of(buffer.dtype.char)
-
-
-def _live(buffer: np.ndarray) -> tuple[int, int]:
-    """What takes a number or an array at each call; nothing where Python is to do it."""
-    if buffer.ndim:
-        return layout.AN_ARRAY, id(buffer)
-    kind = KINDS.get(buffer.dtype.char)
-    return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
-
-
-def _giving(buffer: np.ndarray) -> Callable[[], Any]:
-    """A function that gives a copy of a buffer, of a double a float."""
-    if buffer.ndim:
-        return buffer.copy
-    return buffer.item if buffer.dtype == np.dtype(float) else functools.partial(number_of, buffer)
-
-
-def _giving_like(ct: np.ndarray | None, x: np.ndarray) -> Callable[[], Any]:
-    """A function that gives a derivative by x; a cotangent without axes stands for all elements."""
-    if ct is None:
-        return _giving(np.zeros_like(x))
-    return _giving(ct) if ct.ndim == x.ndim else functools.partial(np.full_like, x, ct)
 
 
 def _is_alike(value: Any, buffer: np.ndarray) -> bool:
@@ -428,9 +110,12 @@ class Matcher:
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.state = state.data
         self.state[layout.MATCHING_MODE] = id(self.mode)
+        for k, ufunc in enumerate(COMPARISONS):
+            self.state[layout.COMPARISONS + k] = id(passive(ufunc))
         self.at: Address = abi.address(state)
         self._handling: Any = None  # of errors of floating-point numbers
         self._begin: Callable[[], Iterator[Tensor]] | None = None
+        self._ready: Path | None = None  # that the words say to follow, if nobody is to see values
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
         self._stale = True
@@ -464,7 +149,9 @@ class Matcher:
 
     # ------------------------------------------------------------ expecting
 
-    def start(self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: bool) -> None:
+    def start(
+        self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
+    ) -> None:
         """Expect the first event of the latest path, of these arguments.
 
         `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
@@ -474,7 +161,10 @@ class Matcher:
         self.serial += 1
         if self._stale:
             self.describe()
-        self._follow(self.paths[0], 0)
+        if self.paths[0] is self._ready:
+            self.state[NEXT_EVENT] = self._ready.begin
+        else:
+            self._follow(self.paths[0], 0)
         self.restart(given)
         compiled_methods.words[MATCHING] = self.at
 
@@ -514,6 +204,8 @@ class Matcher:
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
+        state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
+        self._ready = path if self.see_value is None else None
 
     @property
     def _computed(self) -> int:
@@ -741,12 +433,14 @@ class Matcher:
         if source.kind == FIXED:
             return type(value) is type(source.value) and bool(value == source.value)
         weak = type(value) in PYTHON_S
+        if path.program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
+            return False
         if np.shape(value) != buffer.shape:
             return False
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
             return False  # a class of its own, which may be refused
         changed = weak is not (type(source.value) in PYTHON_S)
-        if changed and (buffer.dtype.char != "d" or not _is_same_for_numbers(path.program, k, q)):
+        if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(path.program, k, q)):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
@@ -833,7 +527,7 @@ class Matcher:
         if not self.left:
             self.why = why
             self._known = self.position
-            self.learner = Learner() if self._learns else None
+            self.learner = Learner() if self._learns() else None
             self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = self._stale = True

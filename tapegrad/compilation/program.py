@@ -69,6 +69,32 @@ def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tu
     return found
 
 
+def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
+    """Return events with exponents that calls bring, where those of known events are others, or brought too.
+
+    Where the events differ in anything else they are returned as they are.
+    """
+    if len(events) != len(known):
+        return events
+    found = []
+    for x, y in zip(events, known, strict=True):
+        background.pause()
+        if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
+            x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))
+            y = y._replace(operands=(y.operands[0], x.operands[1]))
+        if not is_same(x, y):
+            return events
+        found.append(x)
+    return found
+
+
+def _is_loose(mine: Source, theirs: Source) -> bool:
+    """Whether an exponent is a float of Python's, and the other one another, or any."""
+    if mine.kind != FIXED or type(mine.value) is not float or type(theirs.value) is not float:
+        return False
+    return theirs.kind == LIVE or bool(theirs.value != mine.value)
+
+
 def is_same(x: Event, y: Event) -> bool:
     """Whether two events are the same, but for the numbers and arrays that a call brings."""
     if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
@@ -338,7 +364,10 @@ def _recorded(event: Event, operands: list[Any]) -> np.ndarray:
 
 
 def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
-    out[...] = forward_of(event, [number_of(x) if isinstance(x, np.ndarray) else x for x in operands])
+    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
+    if event.op is POWER and event.operands[1].kind == LIVE and type(event.operands[1].value) is float:
+        given[1] = given[1].item()  # NumPy has ways of its own for some
+    out[...] = forward_of(event, given)
 
 
 def forward_of(event: Event, given: Sequence[Any]) -> Any:

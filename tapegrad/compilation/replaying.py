@@ -11,8 +11,9 @@ import numpy as np
 from tapegrad.compilation.comparing import VOUCHED, Check, Entry, is_same_argument
 from tapegrad.compilation.lanes import Lanes, compute, count_threads, size_of_block
 from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import Matcher, Path
+from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.observing import Observer, Violation
+from tapegrad.compilation.paths import Path
 from tapegrad.compilation.planning import agree
 from tapegrad.compilation.recorded import jacobians
 from tapegrad.compilation.state import State

@@ -253,7 +253,7 @@ def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
         return None
     given = [_once(x) for x in args[:-1]]
     kinds = {x.dtype.char for x in (*given, out)} - {"?"}
-    if len(kinds) != 1 or not kinds <= TYPES.keys() or not all(map(is_dense, (*given, out))):
+    if len(kinds) != 1 or not kinds.issubset(TYPES) or not all(map(is_dense, (*given, out))):
         return None
     alone = all(x.ndim == 0 for x in (*given, out))
     if not (alone or out.size > 1) or not can_emit(function, *kinds):

@@ -264,7 +264,7 @@ def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attri
         if expected is not None:
             return expected
         out = _record_anew(op, value, operands, attrs)
-        if out._tape is None:
+        if out._tape is None and mode.plain:
             mode.matcher.note_plain(op, operands, attrs, out)
         return out
     return _record_anew(op, value, operands, attrs)
@@ -420,7 +420,7 @@ def note_flat(
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
         mode.forward.flat(out, functools.partial(function, **options) if options else function, operands)
-    elif type(mode) is Mode and mode.matcher is not None:
+    elif type(mode) is Mode and mode.matcher is not None and mode.plain:
         mode.matcher.note_flat(function, operands, options or {}, out)
     return out
 
@@ -438,7 +438,7 @@ def expect_flat(
 def is_compared() -> bool:
     """Whether a program learns operations here, or compares them: so a function better looks at no values."""
     mode = enabled()
-    return type(mode) is Mode and mode.matcher is not None
+    return type(mode) is Mode and mode.matcher is not None and mode.plain
 
 
 def is_followed(x: Operand) -> bool:

@@ -854,3 +854,22 @@ def special_functions(x, k):
     return (
         np.sum(np.sinc(x)) + np.sum(np.i0(x)) + np.sum(np.unwrap(x * 10.0)) + np.sum(np.cbrt(x) + np.exp2(x))
     )
+
+
+@simple
+def exponent_that_is_computed(x, k):
+    s = np.sum(x).item()
+    y = np.abs(x) + 0.5
+    return np.sum(y**s) + np.sum(np.power(y, s * 0.5)) * y[0] ** (s + 0.5) + y[1] ** 1.5
+
+
+@simple
+def exponents_of_some_kinds(x, k):
+    y = np.abs(x) + 0.5
+    p = [0.5, -1.0, np.float64(0.5), 3, 1.0, 0.25, 2.5, np.float64(2.5), np.float32(0.5), 0.0][k % 10]
+    return np.sum(y**p) * y[0] ** p
+
+
+@simple
+def exponent_is_a_square_at_times(x, k):
+    return np.sum((x * x + 0.1) ** [1.5, 2.0, 2.5, 0.3][k % 4])

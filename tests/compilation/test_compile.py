@@ -1118,6 +1118,27 @@ def test_numbers_are_looked_at_in_compiled_code(distance):
 original = Matcher.compute
 
 
+@pytest.mark.skipif(not abi.native(), reason="a portable build looks at numbers in Python")
+def test_arguments_are_compared_in_compiled_code():
+    def f(x, y):
+        return x * y if x > y or y > 1.0 or y == 0.25 else x + y
+
+    compiled, entered = tg.compile(f, (0, 1), wait=True), []
+    calls = [(1.0, 0.5), (1.5, 0.7), (0.1, 0.2), (0.3, 0.4), (0.1, 2.0), (0.1, 0.25), (2.0, 0.3), (0.1, 0.3)]
+    for args in calls:
+        assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Matcher, "compute", lambda self, x: entered.append(id(x)) or original(self, x))
+        for args in calls:
+            assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+            entered.clear()  # of a call that has gone another way than the one before
+            assert compiled.value_and_grad(*args) == tg.func.value_and_grad(f, (0, 1))(*args)
+            assert not entered
+    nan = float("nan")
+    assert np.isnan(compiled(nan, 0.5))
+    assert compiled(np.float32(0.5), np.float32(0.25)) == np.float32(0.125)
+
+
 def test_errors_of_numbers_before_a_comparison_are_told():
     """NumPy warns, or raises, once and where the operation is."""
 
@@ -1260,3 +1281,25 @@ def test_a_record_that_was_released_says_so():
         y.backward()
         with pytest.raises(tg.errors.GraphFreedError, match="released"):
             y.backward()
+
+
+def test_an_exponent_that_is_computed_is_brought_by_calls():
+    """Two calls tell that it is another one each time; what is fixed stays so."""
+
+    def f(x):
+        s = np.sum(x).item()
+        return np.sum(x**s) * x[0] ** 1.5 + np.sum(np.power(x, 1.0 / s))
+
+    compiled, v = tg.compile(f, wait=True), np.array([1.0, -0.5, 2.0])
+    for k in range(12):
+        x = np.array([0.3, 0.7, 0.2]) + 0.1 * k
+        value, gradient = compiled.value_and_grad(x)
+        wanted, expected = tg.func.value_and_grad(f)(x)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+        np.testing.assert_allclose(compiled.hvp(x, v), tg.func.hvp(f)(x, v), rtol=1e-12)
+    if abi.native():
+        ((known,),) = (compiled.explain().kinds,)
+        assert sum(known.left.values()) <= 2
+        assert len(known.ways) == 2
+        assert known.ways[0].calls > 16

@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
-from tapegrad.compilation.matching import MOST_PLANS
+from tapegrad.compilation.paths import MOST_PLANS
 from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache

@@ -475,6 +475,13 @@ def test_what_has_no_derivative_is_computed_without_python(name):
     assert skipped(compiled) == before + len(given) + 1, compiled.explain()
 
 
+@pytest.mark.parametrize("how", [lambda x: x > 0, lambda x: x < 1.0, lambda x: bool(x), lambda x: x == 0.5])
+def test_a_number_that_is_compared_is_looked_at(how):
+    compiled = tg.compile(lambda x: x * x if how(x) else x * 3.0, wait=True, replay=True)
+    with pytest.raises(ReplayError, match="looks at a value"):
+        any(compiled(0.5 + k) == 0.0 for k in range(8))
+
+
 def test_the_line_is_told():
     def f(x):
         y = np.sin(x)

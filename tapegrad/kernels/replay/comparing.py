@@ -5,13 +5,22 @@ All else is left to the slots that were there, which look for the methods in Pyt
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.matching import compute_expected, expected_number, is_followed
+from tapegrad.kernels.replay.matching import (
+    compute_expected,
+    expected_number,
+    is_followed,
+    matched_comparison,
+)
 from tapegrad.kernels.replay.operands import code_of, in_force, number_as
 from tapegrad.kernels.replay.unrecorded import without_history
 
 
 def slot_compare(a: int, b: int, which: int) -> int:
     """``a < b`` and its kin; `which` of them, as CPython counts."""
+    if i64(shared()).matching != 0:
+        expected = matched_comparison(a, b, which & 0xFFFFFFFF)
+        if expected != UNHANDLED:
+            return expected
     out = compare_numbers(a, b, which & 0xFFFFFFFF)
     if out != UNHANDLED:
         return out

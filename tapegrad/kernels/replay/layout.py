@@ -288,11 +288,13 @@ TRACE_ENTRIES = 12  # of an operation
 # Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
 # its elements, or of an index that it has to be equal to. Then where the number is that it gives, and its
 # dtype's code; 0 for anything else. For numbers that are looked at MATCHING has the first event of the path,
-# of how many the results are computed, what runs rows, and which, or 0 where Python has to.
+# of how many the results are computed, what runs rows, and which, or 0 where Python has to; how many
+# arguments there are, which have rows like those of events in front of the first; and ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
-    MATCHING_WORDS,
-) = range(8)  # fmt: skip
+    ARGUMENT_COUNT, COMPARISONS,
+) = range(9)  # fmt: skip
+MATCHING_WORDS = COMPARISONS + 6
 EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_SIZE = 0, 1, 2, 6, 7, 8
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)

@@ -25,6 +25,14 @@ def matched_part(self: int, key: int) -> int:
     return given_out(event, self, key)
 
 
+def matched_comparison(a: int, b: int, which: int) -> int:
+    """As `matched`, for a comparison."""
+    m = i64(i64(shared()).matching)
+    if i64(m.next_event).event_op != m[COMPARISONS + which]:
+        return UNHANDLED
+    return given_out(m.next_event, a, b)
+
+
 def given_out(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
     g = i64(shared())
@@ -56,17 +64,17 @@ def is_followed(mode: int) -> int:
 
 
 def expected_number(x: int) -> int:
-    """The event among the latest that gives this Tensor a number; 0 for none."""
+    """The event among the latest, or the argument's row, that gives this Tensor a number; 0 for none."""
     m = i64(i64(shared()).matching)
-    event = m.next_event
-    for _ in range(LOOK_BACK):
-        event -= 8 * EVENT_SIZE
-        if event < m.first_event:
-            return 0
+    behind = (m.next_event - m.first_event) // (8 * EVENT_SIZE)
+    for q in range(min(behind, LOOK_BACK)):
+        event = m.next_event - 8 * EVENT_SIZE * (q + 1)
         if i64(event).event_handle == x:
-            if i64(event).event_number == 0:
-                return 0
-            return event
+            return event * (i64(event).event_number != 0)
+    for q in range(m.argument_count):
+        event = m.first_event - 8 * EVENT_SIZE * (q + 1)
+        if i64(event).event_handle == x:
+            return event * (i64(event).event_number != 0)
     return 0
 
 

@@ -1,0 +1,352 @@
+"""Ways through a function: a program with rows in reverse, and the words that calls are compared with."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation import background
+from tapegrad.compilation.calls import PlainCall, plain_call
+from tapegrad.compilation.events import (
+    ARGUMENT,
+    FIXED,
+    LIVE,
+    POWER,
+    RESULT,
+    Event,
+    Source,
+)
+from tapegrad.compilation.explanation import Way
+from tapegrad.compilation.memory import Releases
+from tapegrad.compilation.planning import WARM, Planning
+from tapegrad.compilation.program import (
+    Program,
+    is_same,
+    number_of,
+)
+from tapegrad.compilation.reverse import Reverse, read_in_reverse
+from tapegrad.compilation.second import GradientEvents, is_as_before
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
+from tapegrad.tape import pool
+from tapegrad.tensor import Tensor
+
+EVENT_BYTES = 8 * layout.EVENT_SIZE
+MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
+NO_OP = 1  # no address of one: compiled code leaves the event to Python
+UNTRIED: Any = object()
+KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+
+
+class Computation:
+    """Rows of a program and rows in reverse, at the end of a call that has followed a path.
+
+    Attributes
+    ----------
+    parts
+        Functions that give derivatives by leaves of the arguments, as the caller is to have them.
+    calls
+        Whether rows call functions of Python's; and if those in reverse run too.
+    """
+
+    def __init__(self, program: Program, reverse: Reverse | None, begin: Address, count: int) -> None:
+        self.program, self._reverse, self.parts = program, reverse, []
+        if reverse is not None:
+            pairs = zip(reverse.gradients, program.arguments, strict=True)
+            self.parts = [_giving_like(ct, x) for ct, x in pairs]
+        self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
+        self.watched = begin, count, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
+        calls = program.rows.calls
+        self.calls = calls, calls or (reverse is not None and reverse.rows.calls)
+        state = program.rows.state
+        state[layout.EVENTS_AT], state[layout.EVENT_COUNT] = begin, count
+        state[layout.WEAK_REFERENCES_AT] = Tensor.__weakrefoffset__
+
+    @property
+    def reverse(self) -> Reverse:
+        """Rows for the derivatives."""
+        assert self._reverse is not None
+        return self._reverse
+
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """Run the rows from `begin` on and, if `pull`, those in reverse.
+
+        False where somebody has kept a Tensor that stands for a result, and a FloatingPointError where an
+        error was met that NumPy is to tell of; then nothing was run in reverse.
+        """
+        rows, n = self.program.rows, len(self.program.events)
+        state, m = rows.state, len(self.reverse.rows) if pull else 0
+        if pull is not self._pulls:
+            state[layout.REVERSE_AT] = self.reverse.rows.at if pull else 0
+            state[layout.REVERSE_COUNT], self._pulls = m, pull
+        while True:
+            came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
+            if came < n:
+                begin = rows.step(came)
+                continue
+            raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
+            if not raised:
+                break
+            if raised & told:
+                raise FloatingPointError
+            begin = n
+        if state[layout.HELD]:
+            return False
+        if came < n + m:
+            self.reverse.rows.run(self.reverse.rows.step(came - n), m)
+        return True
+
+    def _unplanned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
+        """Compute by rows what no plan has computed."""
+        return by_rows() and (planning.see(self.watched, told) or by_rows())
+
+
+class Path(Computation):
+    """A way through a function: its program, the number of the result, and words of its events.
+
+    Attributes
+    ----------
+    words
+        What compiled code compares with (`kernels.replay.layout`); the last event is none.
+    value
+        A function that gives the value as the caller is to have it.
+    wait
+        Whether a call waits for its plan.
+    warm
+        After how many calls a plan is made.
+    served
+        How many calls have followed it to its end.
+    product
+        What computes the Hessian times a direction; None where values decide what that takes, UNTRIED before
+        it is made.
+    """
+
+    def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
+        self.result, self.wait, self.warm = result, wait, warm
+        n = len(program.events)
+        self._rows = np.zeros((len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
+        self.words = self._rows[len(program.arguments) :]
+        self.begin: Address = abi.address(self.words)
+        self.end: Address = self.begin + n * EVENT_BYTES
+        value = program.values[result]
+        self.is_number = value.size == 1 and value.dtype.kind == "f"
+        seed = Source(RESULT, result), np.ones_like(value, order="C")
+        super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
+        self._releases = self._releases_of(program, self._reverse)
+        shared = program.values[: program.shared]  # of which the call at work may have some
+        self._releases_of(program, self._reverse, shared).end()
+        self.value, self.product = _giving(value), UNTRIED
+        self.plans: dict[tuple[int, bool], Planning] = {}
+        self.plain_calls: list[PlainCall | None] = []  # by events
+        self.reason = ""  # why there is no product
+        self.served = 0
+
+    def is_of(self, events: Sequence[Event], result: Source) -> bool:
+        """Whether a call with these events, of which one is the result, has gone this way."""
+        mine, same = self.program.events, result == Source(RESULT, self.result)
+        if not same or len(mine) != len(events):
+            return False
+        for x, y in zip(mine, events, strict=True):
+            background.pause()
+            if not is_same(x, y):
+                return False
+        return True
+
+    def renewed(self, others: Sequence[Program]) -> Path:
+        """Return the same path with other buffers, or those of the others."""
+        out = Path(self.program.renewed(others), self.result, self.wait, 2 * self.warm)
+        out.served = self.served
+        return out
+
+    def make_product(self, between: bool) -> None:
+        """Find the product; `between` calls values are computed once more, as rules look at them."""
+        self.product = None
+        try:
+            if between and self._releases and all(self.program.exact):
+                self.program.rows.run(0, len(self.program.events))
+            if self.is_number:
+                self.product = Product(self)
+        except Exception as error:  # of a rule that cannot be run by itself
+            self.reason = str(error) or type(error).__name__
+
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """As by rows; by a plan where there is one for such a call."""
+        planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
+        if planning.run(told):
+            return True
+        sparing = self._releases and begin == 0 and not planning.reason
+        by_rows = functools.partial(super().compute, begin, pull, told)
+        return self._unplanned(
+            planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
+        )
+
+    def _releases_of(
+        self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
+    ) -> Releases:
+        """What a call need not keep that nobody has looked into; `more` is kept."""
+        kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
+        if reverse is None:
+            return Releases(program.rows, program.values, None, kept)
+        kept += [x for x in reverse.gradients if x is not None]
+        arrays = [*program.values, *reverse.buffers]
+        return Releases(program.rows, arrays, reverse.rows, kept)
+
+    def _sparingly(self, pull: bool, told: int) -> bool:
+        """As `compute` from the first row on, with as little memory as recording takes.
+
+        So it is until there is a plan, which has values in blocks. Should the call leave after all, its
+        values are computed again.
+        """
+        rows, n = self.program.rows, len(self.program.events)
+        state, self._pulls = rows.state, None
+        state[layout.REVERSE_AT] = 0
+        rows.serve(layout.RUN_ALL, rows.at, n, n)
+        if state[layout.HELD]:
+            return super().compute(0, pull, told)
+        if self.served <= self.warm:
+            pool.trim()  # of what recorded calls, and those before a plan is made, have left
+        self._releases.run(rows)
+        raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
+        if raised & told:
+            raise FloatingPointError
+        if pull:
+            self._releases.run(self.reverse.rows, True)
+        self._releases.end()
+        return True
+
+    def _planning(self, begin: int, pull: bool) -> Planning:
+        reverse = self.reverse if pull else None
+        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
+        if len(self.plans) < MOST_PLANS:
+            self.plans[begin, pull] = found
+        return found
+
+    def explain(self) -> Way:
+        """Tell how the program computes."""
+        events, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
+        names = [events[k].op.name for k in self.program.rows.functions]
+        if self._reverse is not None:
+            names += [f"the rule of {name}" for name in self._reverse.by_python]
+        second = f"second derivatives are recorded: {self.reason}" if self.reason else ""
+        if isinstance(self.product, Product):
+            second = f"{len(self.product.program.events)} for second derivatives"
+            how = self.product.planning.explain()
+            second += how and f" {how}"
+        compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
+        fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
+        return Way(self.served, len(events), compared, by_python, self.result, second, fused)
+
+    def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Write the words, for Tensors that stand for arguments and results."""
+        for row, x, buffer in zip(self._rows, arguments, self.program.arguments, strict=False):
+            row[layout.EVENT_HANDLE] = id(x)
+            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
+        self.plain_calls = [None] * (len(self.program.events) + 1)
+        for k, event in enumerate(self.program.events):
+            background.pause()
+            if event.call is not None and self.program.exact[k]:
+                self.plain_calls[k] = plain_call(event.call, self.program.live[k], arguments, results)
+            row, part = self.words[k], "index" in event.attrs and self.program.views[k]
+            usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
+            row[layout.EVENT_HANDLE] = id(results[k])
+            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
+            if part:
+                row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
+                row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
+            for q, source in enumerate(event.operands[:2]):
+                kind, at = layout.THIS_OBJECT, 0
+                if source.kind == LIVE:
+                    if is_same_for_numbers(self.program, k, q) and not (q and event.op is POWER):
+                        kind, at = _live(self.program.live[k][q])
+                elif source.kind == FIXED:
+                    at = id(source.value)
+                else:
+                    at = id((arguments if source.kind == ARGUMENT else results)[source.value])
+                place = layout.EVENT_OPERANDS + 2 * q
+                row[place], row[place + 1] = kind, at
+                usable = usable and at != 0
+            row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+
+
+def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
+    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
+    live, operands = program.live[k], program.events[k].operands
+    if live[q].ndim or live[q].dtype.char != "d":
+        return True
+    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
+
+
+class Product(Computation):
+    """What computes the Hessian of a number times a direction, in whose buffers that is laid.
+
+    Attributes
+    ----------
+    direction
+        A buffer for each leaf of the arguments.
+    """
+
+    def __init__(self, path: Path) -> None:
+        of, n = GradientEvents(path.program, path.result), len(path.program.events)
+        self.direction = [np.zeros_like(x, order="C") for x in path.program.arguments]
+        pairs = zip(of.gradients, self.direction, strict=True)
+        moving = [(g, v) for g, v in pairs if g is not None and g.kind in (ARGUMENT, RESULT)]
+        read = read_in_reverse(of.events, [g for g, _ in moving])
+        for k in range(len(of.events) - 1, n - 1, -1):  # what is computed of what is read is read too
+            if k in read:
+                read |= {source.value for source in of.events[k].operands if source.kind == RESULT}
+        unused = {k for k in range(n, len(of.events)) if k not in read}
+        exact = [True] * len(of.events)
+        program = Program(of.events, path.program.arguments, [path.program], exact, unused)
+        if program.shared < n:
+            raise ValueError("an operand is not equal to itself")
+        for k in unused:  # nobody reads them; if somebody did, it were to be seen
+            value = program.values[k]
+            if value.dtype.kind in "fc" and value.flags.writeable and not program.views[k]:
+                value.fill(np.nan)
+        self._looked_at = of.looked_at
+        super().__init__(program, Reverse(program, moving), path.begin, n)
+        self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
+
+    def compute(self, begin: int, pull: bool, told: int) -> bool:
+        """As by rows, or by a plan behind those of the path."""
+        if begin != self.program.shared or self._looked_at:
+            return super().compute(begin, pull, told)
+        by_rows = functools.partial(super().compute, begin, pull, told)
+        return self.planning.run(told) or self._unplanned(self.planning, told, by_rows)
+
+    def holds(self) -> bool:
+        """Whether it is right for the values that there are, once they are computed."""
+        return all(is_as_before(self.program, j) for j in self._looked_at)
+
+
+def _number(buffer: np.ndarray) -> tuple[Address, int]:
+    """Where compiled code finds a number, and its dtype's code; zeros where Python is to look at it."""
+    if buffer.ndim or buffer.dtype.char not in KINDS:
+        return 0, 0
+    return abi.address(buffer), abi.code_of(buffer.dtype.char)
+
+
+def _live(buffer: np.ndarray) -> tuple[int, int]:
+    """What takes a number or an array at each call; nothing where Python is to do it."""
+    if buffer.ndim:
+        return layout.AN_ARRAY, id(buffer)
+    kind = KINDS.get(buffer.dtype.char)
+    return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
+
+
+def _giving(buffer: np.ndarray) -> Callable[[], Any]:
+    """A function that gives a copy of a buffer, of a double a float."""
+    if buffer.ndim:
+        return buffer.copy
+    return buffer.item if buffer.dtype == np.dtype(float) else functools.partial(number_of, buffer)
+
+
+def _giving_like(ct: np.ndarray | None, x: np.ndarray) -> Callable[[], Any]:
+    """A function that gives a derivative by x; a cotangent without axes stands for all elements."""
+    if ct is None:
+        return _giving(np.zeros_like(x))
+    return _giving(ct) if ct.ndim == x.ndim else functools.partial(np.full_like, x, ct)
