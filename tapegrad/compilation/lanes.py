@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,20 +277,19 @@ def compute(
     are the same whatever their number, and so are results.
     """
     size, n, found = team[0].n, len(leaves[0]), team[0].room(len(leaves[0]), pull)
-    failed = False
+    stopped: list[BaseException | None] = []  # why nobody goes on: an error, or numbers that meet one
 
     def work(lanes: Lanes, begins: Iterable[int]) -> None:
-        nonlocal failed
         for begin in begins:
-            if failed:
+            if stopped:
                 return
             try:
                 block = lanes.block([x[begin : begin + size] for x in leaves], pull, told)
-            except BaseException:
-                failed = True
-                raise
+            except BaseException as error:
+                stopped.append(error)
+                return
             if block is None:
-                failed = True
+                stopped.append(None)
                 return
             for out, x in zip(found, block, strict=True):
                 out[begin : begin + size] = x
@@ -299,15 +298,28 @@ def compute(
         lanes.bring()
     count = len(team)
     if count > 1 and all(lanes.is_settled(pull) for lanes in team):
-        with ThreadPoolExecutor(count - 1) as threads:
-            others = [
-                threads.submit(work, lanes, range(k * size, n, count * size))
-                for k, lanes in enumerate(team[1:], 1)
-            ]
-            work(team[0], range(0, n, count * size))
-        for other in others:
-            other.result()
+        shares = [(lanes, range(k * size, n, count * size)) for k, lanes in enumerate(team)]
+        threads = [threading.Thread(target=work, args=share) for share in shares[1:]]
+        try:
+            for thread in threads:
+                thread.start()
+            work(*shares[0])
+        finally:
+            _join(threads, stopped)
     else:
         for k, begin in enumerate(range(0, n, size)):
             work(team[k % count], [begin])
-    return None if failed else found
+    for error in stopped:
+        if error is not None:
+            raise error
+    return None if stopped else found
+
+
+def _join(threads: Sequence[threading.Thread], stopped: list[BaseException | None]) -> None:
+    """Wait for threads, also where an interrupt comes, as they use what the next call will."""
+    for thread in threads:
+        while thread.is_alive():
+            try:
+                thread.join()
+            except BaseException as error:
+                stopped.append(error)
