@@ -103,6 +103,36 @@ def _refresh() -> None:
     _registered.set()
 
 
+def without_interrupts(call: Callable[..., None], *args: Any) -> None:
+    """Make a call in a thread where Python raises no interrupts; one that comes meanwhile is raised then."""
+    raised: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            call(*args)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            done.set()
+
+    helper = threading.Thread(target=work, name="tapegrad-call", daemon=True)
+    try:
+        helper.start()
+    except RuntimeError:  # the interpreter ends
+        call(*args)
+        return
+    except BaseException as error:
+        raised.append(error)
+    while helper.ident is not None and not done.is_set():
+        try:
+            done.wait()
+        except BaseException as error:
+            raised.append(error)
+    if raised:
+        raise raised[0]
+
+
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
     """Hold the lock, and let no finalizer find what is half imported."""

@@ -9,6 +9,8 @@ from llvmlite import binding
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
+from tapegrad.kernels.locks import without_interrupts
+
 # Cost of a function that is inlined; LLVM's own limit of 225 makes the sweep no quicker, but 5 % larger.
 INLINED = 100
 
@@ -18,6 +20,10 @@ class Library(JITCodeLibrary):
 
     Nor is the whole optimised twice, as Numba does to leave out counting of references: there is none.
     """
+
+    def add_llvm_module(self, ll_module: binding.ModuleRef) -> None:
+        """Link a module: an interrupt just then would have llvmlite let go of it twice, which ends a process."""
+        without_interrupts(super().add_llvm_module, ll_module)
 
     def _optimize_functions(self, module: binding.ModuleRef) -> None:
         module.data_layout = self._codegen._data_layout

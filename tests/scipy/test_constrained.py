@@ -86,7 +86,7 @@ def test_by_bounds_and_arguments_of_constraints():
         bowl, START, args=(AT,), bounds=[(None, None), (None, None), (None, low)], tol=1e-14,
         constraints={"type": "ineq", "fun": disc, "args": (r,)}, method="SLSQP",
     )  # fmt: skip
-    assert found.x.detach().numpy()[2] == 0.2
+    assert found.x.detach().numpy()[2] == pytest.approx(0.2, rel=1e-14)
 
     def solve(p):
         limit = {"type": "ineq", "fun": disc, "args": (p[1],)}
