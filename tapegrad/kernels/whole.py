@@ -22,7 +22,7 @@ class Library(JITCodeLibrary):
     """
 
     def add_llvm_module(self, ll_module: binding.ModuleRef) -> None:
-        """Link a module: an interrupt just then would have llvmlite let go of it twice, which ends a process."""
+        """Link a module; an interrupt just then would have llvmlite let go of it twice: the process ends."""
         without_interrupts(super().add_llvm_module, ll_module)
 
     def _optimize_functions(self, module: binding.ModuleRef) -> None:
