@@ -21,10 +21,13 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import argparse
 import json
 import platform
+from contextlib import suppress
 from itertools import count
 from time import perf_counter
 
 import numpy as np
+
+from tapegrad.errors import ReplayError
 
 from ..rounds import in_turns, ratios
 from .problem import compare
@@ -53,6 +56,15 @@ def once(call, *given):
     return call(*given), perf_counter() - begin
 
 
+def warm(ways, arguments):
+    """The seconds of each way's quickest call, without those that refuse a problem as too large."""
+    took = {}
+    for name, call in ways.items():
+        with suppress(ReplayError):
+            took[name] = min(once(call, *arguments())[1] for _ in range(WARM))
+    return took
+
+
 def measure(problem, size, tools, seconds, limit):
     """By what is computed, by tool, seconds of the first call and of each round; the largest difference."""
     variables, data = problem.inputs(*problem.sizes[size], seed=31337)
@@ -68,7 +80,8 @@ def measure(problem, size, tools, seconds, limit):
     worst = compare(problem, results, calls["value"][tools[0].name], variables, data)
     for what, ways in calls.items():
         ways = {name: ways[name] for name, first in firsts[what].items() if first <= limit}
-        took = {name: min(once(call, *arguments())[1] for _ in range(WARM)) for name, call in ways.items()}
+        took = warm(ways, arguments)
+        ways = {name: ways[name] for name in took}
         inner = {name: int(np.clip(BLOCK / took[name], 1, LONGEST_BLOCK)) for name in ways}
         round_takes = sum(inner[name] * took[name] for name in ways)
         rounds = int(np.clip(seconds / max(round_takes, 1e-9), *ROUNDS))
