@@ -18,6 +18,7 @@ from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import BROADCAST, CONSTANT, ELEMENT, Program
 from tapegrad.compilation.reverse import MATMUL, Reverse
 from tapegrad.core.dispatch import is_view_of
+from tapegrad.kernels.locks import run_beside
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import Attributes, Elementwise, Reduction
@@ -277,19 +278,19 @@ def compute(
     are the same whatever their number, and so are results.
     """
     size, n, found = team[0].n, len(leaves[0]), team[0].room(len(leaves[0]), pull)
-    stopped: list[BaseException | None] = []  # why nobody goes on: an error, or numbers that meet one
+    stop = threading.Event()  # an error, or numbers that meet one: nobody goes on
 
     def work(lanes: Lanes, begins: Iterable[int]) -> None:
         for begin in begins:
-            if stopped:
+            if stop.is_set():
                 return
             try:
                 block = lanes.block([x[begin : begin + size] for x in leaves], pull, told)
-            except BaseException as error:
-                stopped.append(error)
-                return
+            except BaseException:
+                stop.set()
+                raise
             if block is None:
-                stopped.append(None)
+                stop.set()
                 return
             for out, x in zip(found, block, strict=True):
                 out[begin : begin + size] = x
@@ -298,28 +299,9 @@ def compute(
         lanes.bring()
     count = len(team)
     if count > 1 and all(lanes.is_settled(pull) for lanes in team):
-        shares = [(lanes, range(k * size, n, count * size)) for k, lanes in enumerate(team)]
-        threads = [threading.Thread(target=work, args=share) for share in shares[1:]]
-        try:
-            for thread in threads:
-                thread.start()
-            work(*shares[0])
-        finally:
-            _join(threads, stopped)
+        shares = [functools.partial(work, x, range(k * size, n, count * size)) for k, x in enumerate(team)]
+        run_beside(shares[1:], shares[0])
     else:
         for k, begin in enumerate(range(0, n, size)):
             work(team[k % count], [begin])
-    for error in stopped:
-        if error is not None:
-            raise error
-    return None if stopped else found
-
-
-def _join(threads: Sequence[threading.Thread], stopped: list[BaseException | None]) -> None:
-    """Wait for threads, also where an interrupt comes, as they use what the next call will."""
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:
-                stopped.append(error)
+    return None if stop.is_set() else found

@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from tapegrad.errors import KernelError
@@ -103,32 +103,56 @@ def _refresh() -> None:
     _registered.set()
 
 
-def without_interrupts(call: Callable[..., None], *args: Any) -> None:
-    """Make a call in a thread where Python raises no interrupts; one that comes meanwhile is raised then."""
-    raised: list[BaseException] = []
-    done = threading.Event()
+class _Helper:
+    """A call that a thread makes, which adds what it raises to a list."""
 
-    def work() -> None:
+    def __init__(self, call: Callable[[], None], raised: list[BaseException]) -> None:
+        self._call, self._raised = call, raised
+        self._claim, self._done = threading.Lock(), threading.Event()
+
+    def start(self) -> None:
         try:
-            call(*args)
-        except BaseException as error:
-            raised.append(error)
-        finally:
-            done.set()
+            threading.Thread(target=self._work, name="tapegrad-helper", daemon=True).start()
+        except RuntimeError:  # the interpreter ends
+            self._work()
 
-    helper = threading.Thread(target=work, name="tapegrad-call", daemon=True)
+    def _work(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        try:
+            self._call()
+        except BaseException as error:
+            self._raised.append(error)
+        finally:
+            self._done.set()
+
+    def wait(self) -> None:
+        """Wait until it has ended, whatever comes meanwhile; after an error it need not begin."""
+        if self._raised and self._claim.acquire(blocking=False):
+            return
+        while not self._done.is_set():
+            try:
+                self._done.wait()
+            except BaseException as error:
+                self._raised.append(error)
+
+
+def run_beside(calls: Sequence[Callable[[], None]], own: Callable[[], None] = lambda: None) -> None:
+    """Make calls in threads of their own, and one here beside them, and wait for all.
+
+    Python raises interrupts in the main thread alone. One that comes is raised when the calls have ended, as
+    the first of their errors is.
+    """
+    raised: list[BaseException] = []
+    helpers = [_Helper(call, raised) for call in calls]
     try:
-        helper.start()
-    except RuntimeError:  # the interpreter ends
-        call(*args)
-        return
+        for helper in helpers:
+            helper.start()
+        own()
     except BaseException as error:
         raised.append(error)
-    while helper.ident is not None and not done.is_set():
-        try:
-            done.wait()
-        except BaseException as error:
-            raised.append(error)
+    for helper in helpers:
+        helper.wait()
     if raised:
         raise raised[0]
 

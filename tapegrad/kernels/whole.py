@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 
 from llvmlite import binding
 from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 
-from tapegrad.kernels.locks import without_interrupts
+from tapegrad.kernels.locks import run_beside
 
 # Cost of a function that is inlined; LLVM's own limit of 225 makes the sweep no quicker, but 5 % larger.
 INLINED = 100
@@ -23,7 +24,7 @@ class Library(JITCodeLibrary):
 
     def add_llvm_module(self, ll_module: binding.ModuleRef) -> None:
         """Link a module; an interrupt just then would have llvmlite let go of it twice: the process ends."""
-        without_interrupts(super().add_llvm_module, ll_module)
+        run_beside([functools.partial(super().add_llvm_module, ll_module)])
 
     def _optimize_functions(self, module: binding.ModuleRef) -> None:
         module.data_layout = self._codegen._data_layout
