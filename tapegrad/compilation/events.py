@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Several(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """An array that a call brings, by the number of the operand that it is."""
+    """A number or an array that a call brings, by the number of the operand that it is."""
 
     operand: int
 
@@ -318,23 +319,26 @@ class Learner:
         if len(self.entries) == before + WIDTH and isinstance(out, Handle):
             op, *told = self.entries[before : before + 4]
             means = function in op.functions and isinstance(op, (*WITHOUT_ERRORS, Passive))
-            same = means and self._told(out) == History(*told)
+            listed = self.entries[before + 5]
+            same = means and type(listed) is list and self._told(out) == History(*told)
             if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):
-                given = [self._given(x, before) for x in args]
-                if UNKNOWN not in given:
-                    self._calls[before // WIDTH] = Called(function, tuple(given), dict(kwargs))
+                brought = deque((q, x) for q, x in enumerate(listed) if type(x) not in (History, Flat))
+                given = tuple(self._given(x, brought) for x in args)
+                if UNKNOWN not in given and not brought:
+                    self._calls[before // WIDTH] = Called(function, given, dict(kwargs))
         return out
 
-    def _given(self, x: Any, place: int) -> Any:
-        """An argument as a later one is compared with it; UNKNOWN where it cannot be."""
+    def _given(self, x: Any, brought: deque[tuple[int, Any]]) -> Any:
+        """An argument as a later one is compared with it; UNKNOWN where it cannot be.
+
+        Operands that are no Tensors are `brought` by arguments in their order, each by one.
+        """
+        if brought and brought[0][1] is x:
+            return Brought(brought.popleft()[0])
         if isinstance(x, Handle):
             return self._told(x) or UNKNOWN
-        if type(x) is np.ndarray:
-            listed = self.entries[place + 5]
-            operands = listed if type(listed) is list else self.entries[place + 7 : place + 11 : 3]
-            return next((Brought(q) for q, y in enumerate(operands) if y is x), UNKNOWN)
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
-            parts = tuple(self._given(part, place) for part in x)
+            parts = tuple(self._given(part, brought) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN

@@ -295,11 +295,9 @@ class Matcher:
             return False
         for q, operand, buffer in brought:
             x = given[q]
-            if type(x) is not np.ndarray:
+            if type(x) is not np.ndarray and not isinstance(x, (*PYTHON_S, np.generic)):
                 return False
-            if x.dtype is buffer.dtype and x.shape == buffer.shape and x.strides == buffer.strides and x.ndim:
-                self.program.copies.take(buffer, x)
-            elif not self._takes(self.path, k, operand, x, True):
+            if not self._takes(self.path, k, operand, x, True):
                 return False
         return True
 
@@ -316,7 +314,8 @@ class Matcher:
                 if type(x) is not wanted.kind or not self._are_given(k, wanted.parts, x):
                     return False
             elif kind is Brought:
-                if type(x) is not np.ndarray or not self._takes(self.path, k, wanted.operand, x, True):
+                plain = type(x) is np.ndarray or isinstance(x, (*PYTHON_S, np.generic))
+                if not plain or not self._takes(self.path, k, wanted.operand, x, True):
                     return False
             elif not alike(wanted, x):
                 return False
@@ -439,7 +438,10 @@ class Matcher:
             return False
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
             return False  # a class of its own, which may be refused
-        changed = weak is not (type(source.value) in PYTHON_S)
+        known = type(source.value)
+        if weak and known in PYTHON_S and type(value) is not known and not self._is_floating(path, k):
+            return False  # of no other operand it has its dtype
+        changed = weak is not (known in PYTHON_S)
         if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(path.program, k, q)):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
@@ -451,6 +453,15 @@ class Matcher:
             return False  # sums in another order
         path.program.copies.take(buffer, value)
         return True
+
+    def _is_floating(self, path: Path, k: int) -> bool:
+        """Whether an operand that is no number of Python's is of floating-point numbers."""
+        pairs = zip(path.program.events[k].operands, path.program.live[k], strict=True)
+        return any(
+            (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in "fc"
+            for source, x in pairs
+            if source.kind != FIXED
+        )
 
     def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:
         """Go on with another path that begins as this one does, if there is one that expects this event."""

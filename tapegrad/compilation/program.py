@@ -136,8 +136,10 @@ def alike(known: Any, found: Any) -> bool:
     if isinstance(known, slice):
         return alike((known.start, known.stop, known.step), (found.start, found.stop, found.step))
     if isinstance(known, np.ndarray):
-        same = known.dtype == found.dtype and known.shape == found.shape
-        return same and bool((known == found).all())
+        same = known.dtype == found.dtype and known.shape == found.shape and not known.dtype.hasobject
+        return same and known.tobytes() == found.tobytes()
+    if isinstance(known, (float, np.floating)) and known == 0.0:  # of two signs
+        return bool(found == 0.0 and np.signbit(known) == np.signbit(found))
     return bool(known == found)
 
 

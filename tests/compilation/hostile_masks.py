@@ -285,3 +285,40 @@ def division_without_a_remainder(x, k):
     with np.errstate(all="ignore"):
         q = np.where(np.isfinite(x // (k % 3)), x, 1.0)
     return np.sum(q * x)
+
+
+# ------------------------------------------------------------ numbers as arguments of functions
+
+
+@simple
+def numbers_that_come_back_as_arguments(x, k):
+    low = [0, 0, 0, 1, 0, 0.25, -0.0, 0, 1][k % 9]
+    return np.sum(np.clip(x, low, 4) * x) + np.sum(np.where(x > 0.4, x * x, low) * x)
+
+
+@simple
+def equal_numbers_as_arguments(x, k):
+    low, high = [(0, 0), (0, 0), (0, 1), (1, 0), (0.5, 0.5), (0.5, 2), (True, 0)][k % 7]
+    return np.sum(np.where(x > 0.4, low, high) * x) + np.sum(np.clip(x, a_min=low, a_max=low + 1) * x)
+
+
+@simple
+def arrays_as_two_arguments(x, k):
+    a, b = np.arange(4.0) + k % 3, np.ones(4) * (k % 2)
+    b = a if k % 4 < 2 else b
+    return np.sum(np.where(x > 0.3, a, b) * x) + np.sum(np.concatenate([x, a, b, x]) ** 2)
+
+
+@simple
+def options_that_change(x, k):
+    m = np.stack([x, x * x], axis=k % 2)
+    y = np.sum(m, axis=(k // 3) % 2, keepdims=bool(k % 4)) + np.mean(m, [0, 1, None][k % 3], keepdims=True)
+    return np.sum(y) + np.sum(np.concatenate([m, m], -1 if k % 2 else 1)) + np.max(m, (0, 1), keepdims=False)
+
+
+@simple
+def numbers_alone_as_arguments(x, k):
+    low, high = [(0, 0), (0, 0), (0.5, 0), (0, 0.5), (1, 2.0), (1, 2), (True, 0), (-0.0, 1), (0.0, 1)][k % 9]
+    chosen = np.where(x > 0.3, low, high)
+    size = float(np.asarray(chosen).itemsize + "if".index(np.asarray(chosen).dtype.kind)) if k > 12 else 1.0
+    return np.sum(chosen * x * size) + np.sum(np.copysign(x, np.where(x > 0.3, high, low)))
