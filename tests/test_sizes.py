@@ -43,7 +43,8 @@ NO_SIZE = {
     "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"LIVE", "QUICK"},
-    "compilation/paths.py": {"LIVE", "NO_OP", "MOST_PLANS"},
+    "compilation/paths.py": {"NO_OP", "MOST_PLANS"},
+    "compilation/calls.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses

@@ -1,61 +1,79 @@
-"""Calls of NumPy's functions in a form that is compared in few steps."""
+"""What compiled code compares operations and calls of NumPy's functions with (`kernels.replay.matching`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, Brought, Called, Several, Source
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, Brought, Several, Source
+from tapegrad.compilation.program import Program
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.tensor import Tensor
 
-
-class PlainCall(NamedTuple):
-    """A call of a function of NumPy's of operands, and perhaps axes behind them, as it is compared with.
-
-    Attributes
-    ----------
-    alone
-        The address of the Tensor that is its only argument; 0 for any other call.
-    kind
-        Of what type the list is that the operands are in; None where they are arguments themselves.
-    handles
-        Addresses of the Tensors that they are; 0 for an array that the call brings.
-    brought
-        Where such arrays are, which operands they are, and what takes them.
-    others, names
-        The other arguments, and those by names.
-    """
-
-    function: Any
-    alone: Address
-    kind: type[list[Any]] | type[tuple[Any, ...]] | None
-    handles: tuple[Address, ...]
-    brought: tuple[tuple[int, int, np.ndarray], ...]
-    others: tuple[Any, ...]
-    names: dict[str, Any]
+KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+Expected = tuple[int, int]  # of an operand: what it is, and where or which
 
 
-def plain_call(
-    call: Called, live: Sequence[Any], arguments: Sequence[Tensor], results: Sequence[Tensor]
-) -> PlainCall | None:
-    """A call of operands and perhaps axes behind them, as it is compared with; None if it is another one."""
-    kind, args = None, call.args
-    if args and type(args[0]) is Several:
-        kind, operands, others = args[0].kind, args[0].parts, args[1:]
-    else:
-        count = next((q for q, x in enumerate(args) if type(x) not in (Source, Brought)), len(args))
-        operands, others = args[:count], args[count:]
-    known = all(type(x) in (Source, Brought) for x in operands)
-    if not operands or not known or not all(x is None or type(x) is int for x in others):
-        return None
-    handles = tuple(
-        0 if type(x) is Brought else id((arguments if x.kind == ARGUMENT else results)[x.value])
-        for x in operands
-    )
-    brought = tuple((q, x.operand, live[x.operand]) for q, x in enumerate(operands) if type(x) is Brought)
-    single = len(args) == 1 and kind is None and not call.kwargs
-    alone = handles[0] if single else 0
-    return PlainCall(call.function, alone, kind, handles, brought, others, call.kwargs)
+class Comparison:
+    """What operands of a program's events are, by the Tensors that stand for arguments and results."""
+
+    def __init__(self, program: Program, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        self._program, self._arguments, self._results = program, arguments, results
+        self.kept: list[np.ndarray] = []  # words that others know by address
+
+    def operand(self, k: int, q: int) -> Expected:
+        """What an operand of an event is; no address where Python is to compare it."""
+        event, live = self._program.events[k], self._program.live[k][q]
+        source = event.operands[q]
+        if source.kind == LIVE:
+            usable = is_same_for_numbers(self._program, k, q) and not (q and event.op is POWER)
+            return _live(live) if usable else (layout.THIS_OBJECT, 0)
+        if source.kind == FIXED:
+            return layout.THIS_OBJECT, id(source.value)
+        return layout.THIS_OBJECT, self._handle(source)
+
+    def call(self, k: int) -> Address:
+        """Where words of the call are that an event was; 0 without one."""
+        call = self._program.events[k].call
+        if call is None or not self._program.exact[k]:
+            return 0
+        named = [id(x) for pair in call.kwargs.items() for x in pair]
+        return self._words(call.function, len(call.kwargs), [self._argument(k, x) for x in call.args], named)
+
+    def _words(self, of: Any, names: int, arguments: Sequence[Expected], named: Sequence[int]) -> Address:
+        given = [word for pair in arguments for word in pair]
+        words = np.array([id(of), len(arguments), names, *given, *named], np.int64)
+        self.kept.append(words)
+        return abi.address(words)
+
+    def _argument(self, k: int, x: Any) -> Expected:
+        if type(x) is Source:
+            return layout.THIS_OBJECT, self._handle(x)
+        if type(x) is Brought:
+            return self.operand(k, x.operand)
+        if type(x) is Several:
+            return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts], ())
+        return layout.THIS_OBJECT, id(x)
+
+    def _handle(self, source: Source) -> Address:
+        return id((self._arguments if source.kind == ARGUMENT else self._results)[source.value])
+
+
+def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
+    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
+    live, operands = program.live[k], program.events[k].operands
+    if live[q].ndim or live[q].dtype.char != "d":
+        return True
+    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
+
+
+def _live(buffer: np.ndarray) -> Expected:
+    """What takes a number or an array at each call; nothing where Python is to do it."""
+    if buffer.ndim:
+        return layout.AN_ARRAY, id(buffer)
+    kind = KINDS.get(buffer.dtype.char)
+    return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))

@@ -143,7 +143,7 @@ def compile(
     array([7.573239, 8.183677])
     >>> print(energy.explain())
     energy: 3 calls with float64 (2,)
-      way 1: 1 call, 5 operations; 4 compared in compiled code
+      way 1: 1 call, 5 operations; 5 compared in compiled code
     """
     made = functools.partial(Compiled, argnums=argnums, wait=wait, replay=replay, assume=assume)
     return made if f is None else made(f)

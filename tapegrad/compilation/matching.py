@@ -9,7 +9,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from tapegrad.compilation.calls import PlainCall
+from tapegrad.compilation.calls import is_same_for_numbers
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -26,7 +26,7 @@ from tapegrad.compilation.events import (
     moves,
 )
 from tapegrad.compilation.passive import Operation, Passive, flat_operation, passive
-from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product, is_same_for_numbers
+from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import (
     TAKE,
     alike,
@@ -250,56 +250,18 @@ class Matcher:
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
-        told = self.path.plain_calls[k]
-        if told is not None:
-            if told[0] is function and (
-                self._is_plain(k, told, args, kwargs)
-                if told[1] == 0 or kwargs or len(args) != 1
-                else id(args[0]) == told[1]
-                and _enabled.get() is self.mode
-                and error_mode.get() is self._handling
-            ):
-                self.state[NEXT_EVENT] += EVENT_BYTES
-                return self.results[k]
-        elif k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
+        if k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
             known = self.program.events[k].call
             if (
                 known is not None
                 and known.function is function
-                and (not (kwargs or known.kwargs) or alike(known.kwargs, kwargs))
+                and alike(known.kwargs, kwargs)
                 and error_mode.get() is self._handling
                 and self._are_given(k, known.args, args)
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
         return how(*args, **kwargs)
-
-    def _is_plain(self, k: int, told: PlainCall, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        """Whether a call of a function is the one that is expected; arrays that it brings are taken."""
-        _, _, kind, handles, brought, others, names = told
-        given: Any = args
-        if kind is not None:
-            given = args[0] if args else None
-            if type(given) is not kind or len(given) != len(handles):
-                return False
-        if len(args) != len(others) + (len(handles) if kind is None else 1):
-            return False
-        for at, x in zip(handles, given):  # noqa: B905  as to say so takes longer than all of this
-            if at and id(x) != at:
-                return False
-        if others and not alike(others, args[-len(others) :]):
-            return False
-        if (names or kwargs) and not alike(names, kwargs):
-            return False
-        if _enabled.get() is not self.mode or error_mode.get() is not self._handling:
-            return False
-        for q, operand, buffer in brought:
-            x = given[q]
-            if type(x) is not np.ndarray and not isinstance(x, (*PYTHON_S, np.generic)):
-                return False
-            if not self._takes(self.path, k, operand, x, True):
-                return False
-        return True
 
     def _are_given(self, k: int, known: Sequence[Any], found: Sequence[Any]) -> bool:
         """Whether arguments of a function, or parts of one, are those that are expected."""

@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.calls import PlainCall, plain_call
-from tapegrad.compilation.events import (
-    ARGUMENT,
-    FIXED,
-    LIVE,
-    POWER,
-    RESULT,
-    Event,
-    Source,
-)
+from tapegrad.compilation.calls import KINDS, Comparison
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import Releases
 from tapegrad.compilation.planning import WARM, Planning
@@ -39,7 +31,6 @@ EVENT_BYTES = 8 * layout.EVENT_SIZE
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
-KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 
 
 class Computation:
@@ -141,7 +132,7 @@ class Path(Computation):
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
-        self.plain_calls: list[PlainCall | None] = []  # by events
+        self._comparison: Comparison | None = None  # of which the words know
         self.reason = ""  # why there is no product
         self.served = 0
 
@@ -227,7 +218,7 @@ class Path(Computation):
 
     def explain(self) -> Way:
         """Tell how the program computes."""
-        events, rows = self.program.events, self.words[:-1, layout.EVENT_OP]
+        events, ops = self.program.events, self.words[:-1, layout.EVENT_OP]
         names = [events[k].op.name for k in self.program.rows.functions]
         if self._reverse is not None:
             names += [f"the rule of {name}" for name in self._reverse.by_python]
@@ -236,7 +227,8 @@ class Path(Computation):
             second = f"{len(self.product.program.events)} for second derivatives"
             how = self.product.planning.explain()
             second += how and f" {how}"
-        compared, by_python = int(np.sum(rows > NO_OP)), tuple(dict.fromkeys(names))
+        compared = int(np.sum((ops > NO_OP) | (self.words[:-1, layout.EVENT_CALL] != 0)))
+        by_python = tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
         return Way(self.served, len(events), compared, by_python, self.result, second, fused)
 
@@ -245,39 +237,21 @@ class Path(Computation):
         for row, x, buffer in zip(self._rows, arguments, self.program.arguments, strict=False):
             row[layout.EVENT_HANDLE] = id(x)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
-        self.plain_calls = [None] * (len(self.program.events) + 1)
+        self._comparison = comparison = Comparison(self.program, arguments, results)
         for k, event in enumerate(self.program.events):
             background.pause()
-            if event.call is not None and self.program.exact[k]:
-                self.plain_calls[k] = plain_call(event.call, self.program.live[k], arguments, results)
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
-            row[layout.EVENT_HANDLE] = id(results[k])
+            row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
             if part:
                 row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
                 row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
-            for q, source in enumerate(event.operands[:2]):
-                kind, at = layout.THIS_OBJECT, 0
-                if source.kind == LIVE:
-                    if is_same_for_numbers(self.program, k, q) and not (q and event.op is POWER):
-                        kind, at = _live(self.program.live[k][q])
-                elif source.kind == FIXED:
-                    at = id(source.value)
-                else:
-                    at = id((arguments if source.kind == ARGUMENT else results)[source.value])
+            for q in range(min(len(event.operands), 2)):
                 place = layout.EVENT_OPERANDS + 2 * q
-                row[place], row[place + 1] = kind, at
-                usable = usable and at != 0
+                row[place], row[place + 1] = comparison.operand(k, q)
+                usable = usable and row[place + 1] != 0
             row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
-
-
-def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
-    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
-    live, operands = program.live[k], program.events[k].operands
-    if live[q].ndim or live[q].dtype.char != "d":
-        return True
-    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
 
 
 class Product(Computation):
@@ -328,14 +302,6 @@ def _number(buffer: np.ndarray) -> tuple[Address, int]:
     if buffer.ndim or buffer.dtype.char not in KINDS:
         return 0, 0
     return abi.address(buffer), abi.code_of(buffer.dtype.char)
-
-
-def _live(buffer: np.ndarray) -> tuple[int, int]:
-    """What takes a number or an array at each call; nothing where Python is to do it."""
-    if buffer.ndim:
-        return layout.AN_ARRAY, id(buffer)
-    kind = KINDS.get(buffer.dtype.char)
-    return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))
 
 
 def _giving(buffer: np.ndarray) -> Callable[[], Any]:

@@ -41,6 +41,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__setitem__": METH_FASTCALL,
+    "__array_function__": METH_FASTCALL,
 }  # fmt: skip
 COMPARE, TRUTH = 67, 9  # numbers of slots in CPython's stable ABI
 # Slots of the type, through which operators call them, without looking for a method, in the order there:
@@ -194,7 +195,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
         layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,
         layout.FLOAT64_TYPE: np.float64, layout.NDARRAY_TYPE: np.ndarray, layout.RECORD: _record,
-        layout.ARRAY_UFUNC: TWINS["__array_ufunc__"],
+        layout.ARRAY_UFUNC: TWINS["__array_ufunc__"], layout.ARRAY_FUNCTION: TWINS["__array_function__"],
         layout.UFUNCS: {op.functions[0]: row for op, row in zip(_ufunc_ops(), rows, strict=True)},
         layout.TUPLE_TYPE: tuple, layout.LIST_TYPE: list, layout.BYTES_TYPE: bytes,
         layout.CONS_OPCODE: CONS, layout.SHEETS_BY_OP: _sheets_by_op, layout.MAKE_SHEET: sheet_of,
@@ -210,7 +211,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
         layout.NEWEST_TAPE: tapes.newest,
         layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
         layout.JOIN: join, layout.INTEGER: np.dtype(np.int64), layout.ERROR_MODE: forward.error_mode,
-        layout.NUMPY_TRUE: np.True_, layout.NUMPY_FALSE: np.False_,
+        layout.NUMPY_TRUE: np.True_, layout.NUMPY_FALSE: np.False_, layout.DICT_TYPE: dict,
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 

@@ -404,7 +404,14 @@ CALLED = [  # in all but one way the same
     lambda x, y: np.sum(x, None), lambda x, y: np.sum(y), lambda x, y: np.prod(x),
     lambda x, y: np.outer(ARRAY, x), lambda x, y: np.outer(x, ARRAY),
     lambda x, y: np.where(ARRAY > 1.2, x, y), lambda x, y: np.where(ARRAY > 1.8, x, y),
-    lambda x, y: np.where(ARRAY > 1.2, y, x),
+    lambda x, y: np.where(ARRAY > 1.2, y, x), lambda x, y: np.where(x > 0.2, x, y),
+    lambda x, y: np.where(x > 0.2, x, 0.5), lambda x, y: np.where(x > 0.2, x, -0.5),
+    lambda x, y: np.where(x > 0.2, 1, y), lambda x, y: np.where(x > 0.2, y, True),
+    lambda x, y: np.where(x > 0.2, y, np.float32(0.1)), lambda x, y: np.where(x > 0.2, 2, 0.5) * y,
+    lambda x, y: np.clip(x, 0.1, 0.5), lambda x, y: np.clip(x, 0, 1), lambda x, y: np.clip(x, -1, None),
+    lambda x, y: np.clip(x, a_min=0, a_max=1), lambda x, y: np.sum(x, keepdims=True), lambda x, y: np.mean(x),
+    lambda x, y: np.sum(x, axis=-1), lambda x, y: np.sum(x, axis=0, keepdims=True), lambda x, y: np.max(x),
+    lambda x, y: np.sum(x, axis=(0,)), lambda x, y: np.sum(x, dtype=float), lambda x, y: np.sum(x, None),
 ]  # fmt: skip
 
 
@@ -421,6 +428,50 @@ def test_calls_that_differ_in_one_argument(first):
         assert value == wanted, k
         np.testing.assert_allclose(gradient, expected, rtol=1e-13)
         x = x + 0.01
+
+
+@pytest.mark.skipif(not abi.native(), reason="a portable build compares no calls")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, k: np.sum(x, axis=0, keepdims=True) * np.mean(x),
+        lambda x, k: np.where(x > 0.1 * k, x, 0.5 * k) + np.clip(x, -k, 0.1),
+        lambda x, k: np.concatenate([x, np.full(2, k, float), x * x]) * np.max(np.stack((x, x)), (0, 1)),
+    ],
+)
+def test_calls_are_compared_in_compiled_code(function):
+    """Axes, numbers, lists and small arrays among the arguments come to no code in Python."""
+
+    def f(x, k):
+        y = function(x, k)
+        return np.sum(y * y)
+
+    compiled, x = tg.compile(f, wait=True), np.array([0.3, -0.7, 1.1])
+    for k in range(4):
+        compiled.value_and_grad(x, k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Matcher, "call", lambda self, function, *_: pytest.fail(f"{function.__name__} came"))
+        found = [compiled.value_and_grad(x * k, k) for k in range(1, 5)]
+    for k, (value, gradient) in enumerate(found, 1):
+        wanted, expected = tg.func.value_and_grad(f)(x * k, k)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+
+
+def test_the_protocol_of_functions_by_hand():
+    """As by NumPy, or refused, whatever the arguments are."""
+
+    def f(x):
+        y = x * 2.0
+        for wrong in ((np.sum,), (np.sum, (), 1, {}), (np.sum, (), (y,), None), (1, 2, 3, 4, 5)):
+            with pytest.raises((TypeError, AttributeError)):
+                y.__array_function__(*wrong)
+        y.__array_function__(np.sum, (), [y], {})  # a list is as a tuple to a call
+        return y.__array_function__(np.sum, (), (y,), {})
+
+    compiled = tg.compile(f, wait=True)
+    for x in (np.ones(3), np.ones(3), np.arange(3.0)):
+        assert compiled.value_and_grad(x)[0] == 2.0 * np.sum(x)
 
 
 def test_arrays_in_calls_are_those_of_the_call():

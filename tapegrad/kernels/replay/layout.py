@@ -218,9 +218,9 @@ API = (
     MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
-    PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT,
-) = range(237)  # fmt: skip
-SHARED_WORDS = 238
+    PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE,
+) = range(239)  # fmt: skip
+SHARED_WORDS = 240
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -287,17 +287,22 @@ TRACE_ENTRIES = 12  # of an operation
 # the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
 # Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
 # its elements, or of an index that it has to be equal to. Then where the number is that it gives, and its
-# dtype's code; 0 for anything else. For numbers that are looked at MATCHING has the first event of the path,
-# of how many the results are computed, what runs rows, and which, or 0 where Python has to; how many
-# arguments there are, which have rows like those of events in front of the first; and ops of comparisons.
+# dtype's code, 0 for anything else; and where words of a call are that means it, see below. For numbers that
+# are looked at MATCHING has the first event of the path, of how many the results are computed, what runs
+# rows, and which, or 0 where Python has to; how many arguments there are, which have rows like those of
+# events in front of the first; and ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, COMPARISONS,
 ) = range(9)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
-EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_SIZE = 0, 1, 2, 6, 7, 8
+EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL, EVENT_SIZE = 0, 1, 2, 6, 7, 8, 9
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
-THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX = range(5)
+THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL = range(6)
+# A call of one of NumPy's functions: which, how many arguments there are, and how many with names; then of
+# each what it is, as of an operand, and of those with names the name and the object. SEVERAL are in a list or
+# tuple, which has words like those of a call, its type in the place of the function.
+CALL_OF, CALL_COUNT, CALL_NAMES, CALL_ARGUMENTS = range(4)
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of
 # floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,

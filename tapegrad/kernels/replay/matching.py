@@ -35,10 +35,38 @@ def matched_comparison(a: int, b: int, which: int) -> int:
 
 def given_out(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
-    g = i64(shared())
     if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
         return UNHANDLED
-    mode = in_force()
+    return gone_on(event)
+
+
+def matched_call(function: int, args: int, names: int) -> int:
+    """As `matched`, for a call of one of NumPy's functions."""
+    g = i64(shared())
+    event = i64(g.matching).next_event
+    words = i64(event).event_call
+    if words == 0:
+        return UNHANDLED
+    w = i64(words)
+    if w.call_of != function or obj(args).type != g.tuple_type or obj(names).type != g.dict_type:
+        return UNHANDLED
+    if obj(names).size != w.call_names:
+        return UNHANDLED
+    if are_taken(words, args + TUPLE_ITEMS_AT, obj(args).size) == 0:
+        return UNHANDLED
+    named = CALL_ARGUMENTS + 2 * w.call_count
+    for q in range(w.call_names):
+        found = call(g.dict_get, names, w[named + 2 * q])
+        if found != w[named + 2 * q + 1]:
+            if found == 0:
+                invoke(g.error_clear)
+            return UNHANDLED
+    return gone_on(event)
+
+
+def gone_on(event: int) -> int:
+    """The Tensor of an event whose operands have come, if the next event is expected."""
+    g, mode = i64(shared()), in_force()
     if mode == 0:
         return 0
     follows = is_followed(mode)
@@ -108,13 +136,22 @@ def taken(operand: int, x: int) -> int:
         return is_copied(at, x)
     if kind == AN_INDEX:
         return is_same_index(at, x)
+    if kind == SEVERAL:
+        if obj(x).type != i64(at).call_of:
+            return 0
+        items = x + TUPLE_ITEMS_AT
+        if obj(x).type == g.list_type:
+            items = obj(x).items
+        return are_taken(at, items, obj(x).size)
     number = 0.0
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
     elif obj(x).type == g.int_type:
         whole = call(g.long_as, x)
-        if whole < -EXACT or whole > EXACT or whole == -1:  # -1: perhaps an error, which Python will see
+        if whole == -1 and call(g.error_occurred) != 0:
             invoke(g.error_clear)
+            return 0
+        if whole < -EXACT or whole > EXACT:
             return 0
         number = float(whole)
     else:
@@ -125,6 +162,16 @@ def taken(operand: int, x: int) -> int:
         f32(at)[0] = number
     else:
         f64(at)[0] = number
+    return 1
+
+
+def are_taken(words: int, items: int, count: int) -> int:
+    """Whether arguments of a call, or operands in a list or tuple, are what is expected there."""
+    if count != i64(words).call_count:
+        return 0
+    for q in range(count):
+        if taken(words + 8 * (CALL_ARGUMENTS + 2 * q), i64(items)[q]) == 0:
+            return 0
     return 1
 
 

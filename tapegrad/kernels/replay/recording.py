@@ -8,7 +8,7 @@ from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, share
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.comparing import slot_compare, slot_truth
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.matching import matched
+from tapegrad.kernels.replay.matching import matched, matched_call
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.unrecorded import noted, unrecorded
@@ -26,10 +26,11 @@ def methods(table: int) -> int:
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
     t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
     t[13], t[14], t[15] = address(tensor_matmul), address(tensor_rmatmul), address(tensor_setitem)
-    t[16], t[17], t[18] = address(slot_add), address(slot_subtract), address(slot_multiply)
-    t[19], t[20], t[21] = address(slot_divide), address(slot_matmul), address(slot_power)
-    t[22], t[23], t[24] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
-    t[25], t[26], t[27] = address(slot_setitem), address(slot_compare), address(slot_truth)
+    t[16], t[17], t[18] = address(tensor_array_function), address(slot_add), address(slot_subtract)
+    t[19], t[20], t[21] = address(slot_multiply), address(slot_divide), address(slot_matmul)
+    t[22], t[23], t[24] = address(slot_power), address(slot_negative), address(slot_absolute)
+    t[25], t[26], t[27] = address(tensor_getitem), address(slot_setitem), address(slot_compare)
+    t[28] = address(slot_truth)
     return shared()
 
 
@@ -255,3 +256,17 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
     if sheet != 0:
         return delegate(sheet, g.array_ufunc, everything, count + 1, given[2], second)
     return call(g.vectorcall, g.array_ufunc, everything, count + 1, names)
+
+
+def tensor_array_function(self: int, args: int, count: int) -> int:
+    """``__array_function__(function, types, args, kwargs)``."""
+    g, given = i64(shared()), i64(args)
+    if g.matching != 0 and count == 4:
+        out = matched_call(given[0], given[2], given[3])
+        if out != UNHANDLED:
+            return out
+    everything, n = stack(6), min(count, 5)
+    i64(everything)[0] = self
+    for q in range(n):
+        i64(everything)[q + 1] = given[q]
+    return call(g.vectorcall, g.array_function, everything, n + 1, 0)
