@@ -344,8 +344,7 @@ class Compiled(Programmed):
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
             kind = self._kinds[signature] = Kind(call.given, wait, new)
         self._replay = kind.replay
-        if len(call.given) == 1:
-            self._latest = kind
+        self._latest = kind if len(call.given) == 1 and call.is_flat else None
         return kind
 
 

@@ -163,8 +163,7 @@ class Replay:
         elif self._state is not None and known:
             self._check, self._serial = Check(self._state.entries, self._assume), matcher.serial
             self._in_vain = 0
-            leaves = all(type(x) in (float, np.ndarray) for x in given)
-            if leaves and not others.kwargs and len(given) == len(self._where[0]):
+            if not others.kwargs and all(type(x) in (float, np.ndarray) for x in (*given, *others.trees)):
                 self.shortcut = Shortcut(self, matcher, learning, given, others.args, self._where)
         else:
             self._state = State(self._f, observer, others.roots())

@@ -215,6 +215,11 @@ class Call:
     # ------------------------------------------------------------ arguments and results
 
     @property
+    def is_flat(self) -> bool:
+        """Whether each argument that is differentiated by is a leaf itself."""
+        return all(structure is LEAF for structure in self._structures)
+
+    @property
     def signature(self) -> Any:
         """How the arguments are built that are differentiated by; shapes, dtypes and layouts of leaves."""
         values = [x._v if isinstance(x, Handle) else x for x in self.given]

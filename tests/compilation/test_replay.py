@@ -278,6 +278,21 @@ def test_other_arguments_run_python():
     assert signed(np.abs(X), -0.0) == pytest.approx(4 * np.pi)
 
 
+@pytest.mark.parametrize("wrapped", [lambda a: [a], lambda a: {0: a}, lambda a: (a,)])
+def test_an_argument_in_a_list_is_another(wrapped):
+    """Of the same leaves another value: the program of one is not the other's."""
+    f = tg.compile(lambda x: np.sum(x[0] * x[0]), wait=True, replay=True)
+    a = np.arange(1.0, 4.0)
+    for _ in range(2):
+        for k in range(4):
+            assert f(wrapped(a * k)) == 14.0 * k * k
+            value, gradient = f.value_and_grad(wrapped(a * k))
+            assert value == 14.0 * k * k and type(gradient) is type(wrapped(a))
+        for k in range(4):
+            assert f(a * k) == k * k
+            np.testing.assert_array_equal(f.grad(a * k), [2.0 * k, 0.0, 0.0])
+
+
 def test_other_shapes_and_dtypes_run_python():
     compiled = taken(lambda x: np.sum(x) * x.shape[0] + x.dtype.itemsize)
     for x in (X, X[:2], X.astype(np.float32), X[::2], np.outer(X, X), X):
