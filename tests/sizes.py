@@ -75,7 +75,7 @@ OTHERS = (
     Limit("tape.tape", "SEVERAL", "tapes released at once, of which some memory goes back"),
     Limit("tape.tape", "MANY", "tapes released at once"),
     Limit("compilation.arena", "SMALLEST", "bytes of an array that a plan moves"),
-    Limit("compilation.function", "MOST_REASONS", "reasons why calls leave programs"),
+    Limit("compilation.kinds", "MOST_REASONS", "reasons why calls leave programs"),
     Limit("engine.plan", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),
     Limit("kernels.replay.layout", "QUICK_INPUTS", "inputs of a gradient"),

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
-from tapegrad.compilation.function import Kind
+from tapegrad.compilation.kinds import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
@@ -449,7 +449,7 @@ def moved_by_a_plan(n):
         np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
-@crosses("compilation.function", "MOST_REASONS")
+@crosses("compilation.kinds", "MOST_REASONS")
 def reasons_for_leaving(n):
     kind = Kind([np.ones(2)], wait=False)
     for k in range(2 * n):

@@ -10,11 +10,8 @@ from typing import Any, overload
 import numpy as np
 
 from tapegrad.compilation.events import Learner
-from tapegrad.compilation.explanation import Calls, Explanation
-from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
-from tapegrad.compilation.recorded import record_run
+from tapegrad.compilation.explanation import Explanation
+from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,
@@ -23,24 +20,17 @@ from tapegrad.compilation.wanted import (
     VALUE,
     VALUE_AND_GRADIENT,
     Wanted,
-    direction_of,
 )
 from tapegrad.core import expected
-from tapegrad.core.base import Handle, alias_of, has_tangent, is_expected, value_of, wrap
-from tapegrad.core.grad_mode import _enabled
-from tapegrad.core.storage import DUAL, OPEN, STALE
-from tapegrad.func.calls import DOUBLE, Call, Programmed, compiled, positions
+from tapegrad.core.base import Handle, has_tangent
+from tapegrad.func.calls import Call, Programmed, compiled, positions
 from tapegrad.func.transforms import jvp
 from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi, machine
 from tapegrad.ops import forward
-from tapegrad.tape.tape import resume, set_aside
 from tapegrad.tensor import Tensor
 
 __all__ = ["Compiled", "compile"]
-
-MOST_REASONS = 8  # why calls leave their ways, told apart
-MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
 
 
 @overload
@@ -302,7 +292,7 @@ class Compiled(Programmed):
         ):
             kind.calls += 1
             begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
-            value, parts = _matched(kind, args[:1], wanted, self._alone, begin, NO_OTHERS, args[1:])
+            value, parts = matched(kind, args[:1], wanted, self._alone, begin, NO_OTHERS, args[1:])
             return value, parts and parts[0]
         call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
         kind = self._kind(call)
@@ -313,15 +303,15 @@ class Compiled(Programmed):
         alone = directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # it may have a history
         free = kind is not None and kind.calls > 1 and kind.learning.is_free()
         if kind is None or not free or not kind.serves(wanted) or alone:
-            value, parts = call.recorded(_finished, wanted)
+            value, parts = call.recorded(finished, wanted)
         elif kind.matcher.paths:
             others = NO_OTHERS if kind.replay is None else Others(*call.others())
-            value, parts = _matched(
+            value, parts = matched(
                 kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call, others
             )
         else:
             learner = Learner() if kind.learning.learns else None
-            value, parts = call.recorded(_learned, wanted, learner)
+            value, parts = call.recorded(learned, wanted, learner)
             if learner is not None:
                 call.xs = []  # nobody needs what was recorded
                 kind.learning.alone(kind.learning.learn, learner)
@@ -332,7 +322,7 @@ class Compiled(Programmed):
 
     def _kind(self, call: Call) -> Kind | None:
         """What is known of calls with such arguments; None where no program is to be used."""
-        if not _is_ordinary() or not abi.native() or 0 in forward.error_test() or not call.given:
+        if not is_ordinary() or not abi.native() or 0 in forward.error_test() or not call.given:
             return None
         signature = call.signature
         if signature is None or any(has_tangent(x) for x in call.given):
@@ -351,312 +341,3 @@ class Compiled(Programmed):
 def _forget(kinds: dict[Any, Kind]) -> None:
     for kind in kinds.values():
         kind.learning.end()
-
-
-class Kind:
-    """Calls with arguments of one kind: as many leaves, of the same shapes, dtypes and layouts.
-
-    Attributes
-    ----------
-    calls
-        How many there were.
-    left
-        How many left their ways, by the reason.
-    learning
-        What makes the ways.
-    work
-        The call at work.
-    replay
-        What lets calls be computed without Python, where that is asked for.
-    """
-
-    def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
-        self.matcher, self.replay = Matcher(len(given)), replay
-        self.learning = Learning(self.matcher, wait)
-        self.calls = self.in_vain = 0
-        self.left: dict[str, int] = {}
-        self.work = _Work(self, any(isinstance(x, Handle) for x in given))
-        self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
-        x = value_of(given[0])
-        self.type, self.strides = type(x), getattr(x, "strides", ())
-
-    def takes(self, x: Any) -> bool:
-        """Whether a leaf, the only one, is as those of these calls."""
-        if self.work.of_tensors:
-            if type(x) is not Tensor or is_expected(x) or x._tape is STALE or x._tape is DUAL:
-                return False
-            x = x._v
-        if type(x) is not self.type:
-            return False
-        _, shape, dtype = self.leaves[0]
-        return type(x) is float or (x.shape == shape and x.dtype is dtype and x.strides == self.strides)
-
-    def is_ready(self) -> bool:
-        """Whether a call may follow a path."""
-        return bool(self.matcher.paths) and _is_ordinary()
-
-    def serves(self, wanted: Wanted) -> bool:
-        """Whether a call that asks for this may follow a path, or be learned from."""
-        if not wanted.directed:
-            return True
-        paths = self.matcher.paths
-        if self.work.of_tensors or not paths:
-            return not self.work.of_tensors
-        if paths[0].product is UNTRIED:
-            self.learning.alone(self.learning.product_of, paths[0], True)
-        return isinstance(paths[0].product, Product)
-
-    def in_lanes(
-        self, leaves: Sequence[np.ndarray], others: Others, what: str, threads: int
-    ) -> list[np.ndarray] | None:
-        """Compute calls at once, if Python may be skipped; None where it may not, or some meet errors."""
-        replay, lock = self.replay, self.learning.lock
-        if replay is None or not self.is_ready() or not lock.acquire(blocking=False):
-            return None
-        try:
-            if self.learning.tasks or not replay.may_run(self.matcher, others):
-                return None
-            found = replay.in_lanes(self.matcher, leaves, what, threads)
-            self.calls += len(leaves[0]) if found is not None else 0
-            return found
-        finally:
-            lock.release()
-
-    def count_in_vain(self) -> None:
-        """Count a call that a program was in vain for, and give up when there are many in a row."""
-        self.in_vain += 1
-        if self.in_vain == MOST_IN_VAIN:
-            self.learning.give_up(
-                f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
-            )
-
-    def note_leaving(self, why: str) -> None:
-        """Count a call that has left its way."""
-        known = why in self.left or len(self.left) < MOST_REASONS
-        why = why if known else "other reasons"
-        self.left[why] = self.left.get(why, 0) + 1
-
-    def explain(self) -> Calls:
-        """Tell what is known of these calls."""
-        leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
-        learning = self.learning
-        learning.alone(self.matcher.describe)
-        ways = tuple(path.explain() for path in self.matcher.paths)
-        replayed = "" if self.replay is None else self.replay.explain()
-        return Calls(
-            leaves, self.calls, ways, dict(self.left), learning.reason, bool(learning.tasks), replayed
-        )
-
-
-def _is_ordinary() -> bool:
-    """Whether operations are recorded as usual here, and NumPy raises no errors of numbers."""
-    return _enabled.get() is True and not OPEN and not forward.reported(forward.error_mode.get())[2]
-
-
-def _finished(call: Call, wanted: Wanted) -> tuple[Any, Any]:
-    return _given(call, call.outputs(False)[0], wanted)
-
-
-def _given(call: Call, found: Any, wanted: Wanted) -> tuple[Any, Any]:
-    """The value, and what else is wanted, of a call whose operations are recorded."""
-    parts = wanted.recorded(call, found)
-    return call.given_back(found, call.outside), parts
-
-
-def _learned(call: Call, wanted: Wanted, learner: Learner | None) -> tuple[Any, Any]:
-    if learner is None:
-        return _finished(call, wanted)
-    handles = list(call.sources())
-    for x, given in zip(handles, call.given, strict=True):
-        learner.add(x, not isinstance(given, Handle))
-    mode, before = learner.mode(), _enabled.get()
-    try:
-        try:
-            _enabled.set(mode)
-            found, _ = call.apply(handles, False)
-        finally:
-            _enabled.set(before)
-    finally:
-        _enabled.set(before)  # an interrupt may have come as the other was about to be called
-    learner.end(found)
-    call.look_outside(found)
-    return _given(call, found, wanted)
-
-
-def _matched(
-    kind: Kind,
-    given: Sequence[Any],
-    wanted: Wanted,
-    run: Callable[[list[Tensor]], Any],
-    begin: Callable[[], Call],
-    others: Others,
-    direction: Sequence[Any] = (),
-) -> tuple[Any, Any]:
-    """Call a function while a program computes; the value, and derivatives by each leaf of the arguments.
-
-    `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all,
-    `others` are its other arguments, `direction` is known to be one for these leaves.
-    """
-    learning = kind.learning
-    lock = learning.lock
-    if lock.acquire(False):
-        try:
-            if kind.matcher.paths and not learning.tasks:
-                work = kind.work
-                if kind.replay is not None and kind.replay.may_run(kind.matcher, others):
-                    found = work.replayed(given, wanted, begin, direction)
-                    if found is not None:
-                        return found
-                return work.result(given, wanted, run, begin, others, direction)
-        finally:
-            lock.release()
-    return begin().recorded(_finished, wanted)
-
-
-class _Work:
-    """A call at work."""
-
-    def __init__(self, kind: Kind, of_tensors: bool) -> None:
-        self.kind, self.of_tensors = kind, of_tensors
-        self.begin: Callable[[], Call] | None = None
-        learning = kind.learning
-        self._learns: Callable[[], bool] = lambda: learning.learns
-        self.call: Call | None = None  # where it is recorded after all
-        self.aside: list[Any] = []  # the tape that was open then, if it was set aside
-
-    def sources(self) -> Any:
-        """Tensors of the arguments, as the call is recorded after all."""
-        assert self.begin is not None
-        self.call = call = self.begin()
-        call.see_outside()
-        if not call.outside:
-            self.aside.append(set_aside())
-        for k, x in enumerate(call.given):
-            lent = self.kind.matcher.lent(k)
-            if lent is not None:  # with the history that a Tensor has
-                call.given[k] = alias_of(x) if isinstance(x, Handle) else wrap(lent)
-                call.given[k]._v = lent
-        return call.sources()
-
-    def result(
-        self,
-        given: Sequence[Any],
-        wanted: Wanted,
-        run: Callable[[list[Tensor]], Any],
-        begin: Callable[[], Call],
-        others: Others,
-        direction: Sequence[Any],
-    ) -> tuple[Any, Any]:
-        """What the call gives."""
-        matcher, self.begin = self.kind.matcher, begin
-        try:
-            matcher.start(given, self.sources, self._learns)
-            try:
-                return self._followed(given, wanted, run, others, direction)
-            except BaseException as error:
-                matcher.leave(f"{type(error).__name__} was raised")
-                raise
-        finally:
-            matcher.end()
-            if matcher.left:
-                matcher.renew()
-                self.kind.note_leaving(matcher.why)
-            kept = matcher.let_go()
-            if kept:
-                self.kind.learning.renew(kept)
-            if kept or matcher.left:
-                self.kind.count_in_vain()
-            else:
-                self.kind.in_vain = 0
-            self.begin = self.call = None
-            if self.aside:
-                resume(self.aside.pop())
-
-    def _followed(
-        self,
-        given: Sequence[Any],
-        wanted: Wanted,
-        run: Callable[[list[Tensor]], Any],
-        others: Others,
-        direction: Sequence[Any],
-    ) -> tuple[Any, Any]:
-        matcher = self.kind.matcher
-        found, why = self._called(run), "it returned something else, or ended elsewhere"
-        if matcher.is_complete(found):
-            del found
-            path = matcher.path
-            what = self._product(path, direction) if wanted.directed else path
-            pull = self._pulls(path, wanted)
-            if what is not None and matcher.finish(what, pull):
-                matcher.prefer()
-                if self.kind.replay is not None:
-                    self.kind.replay.note(matcher, self.kind.learning, given, others)
-                return self._computed(what, pull, wanted, given)
-            found = matcher.results[path.result]
-            why = "a Tensor of it was kept, or an operation met an error of numbers"
-        matcher.leave(why)
-        call = self.call
-        assert call is not None
-        if matcher.learner is not None:
-            matcher.learner.end(found)
-            self.kind.learning.learn(matcher.learner)
-        call.look_outside(found)
-        return _given(call, found, wanted)
-
-    def replayed(
-        self, given: Sequence[Any], wanted: Wanted, begin: Callable[[], Call], direction: Sequence[Any]
-    ) -> tuple[Any, Any] | None:
-        """What a call gives that does what the latest one did; None where that is to be looked at again."""
-        matcher, replay = self.kind.matcher, self.kind.replay
-        matcher.restart(given)
-        path = matcher.path
-        what: Computation | None = path
-        if wanted.directed:
-            self.begin = begin
-            what = self._product(path, direction)
-            self.begin = None
-        pull = self._pulls(path, wanted)
-        if what is None or not matcher.finish(what, pull):
-            return None
-        assert replay is not None
-        replay.replayed += 1
-        return self._computed(what, pull, wanted, given)
-
-    def _pulls(self, path: Path, wanted: Wanted) -> bool:
-        return wanted.pull or (self.of_tensors and path.is_number)
-
-    def _computed(
-        self, what: Computation, pull: bool, wanted: Wanted, given: Sequence[Any]
-    ) -> tuple[Any, Any]:
-        """The value and the derivatives that are computed."""
-        path = self.kind.matcher.path
-        path.served += 1
-        value = path.value()
-        parts = [part() for part in what.parts] if pull else None
-        if self.of_tensors:
-            return record_run(path.program, path.result, value, parts, given, wanted.pull)
-        return value, parts
-
-    def _product(self, path: Path, direction: Sequence[Any]) -> Product | None:
-        """What computes the Hessian times the direction of the call, which is in its buffers."""
-        assert self.begin is not None
-        if path.product is UNTRIED and not self.kind.matcher.compute_to(len(path.program.events)):
-            return None
-        product = self.kind.learning.product_of(path, False)
-        if product is not None:
-            for buffer, v in zip(product.direction, direction or direction_of(self.begin()), strict=True):
-                buffer[...] = v
-        return product
-
-    def _called(self, run: Callable[[list[Tensor]], Any]) -> Any:
-        matcher = self.kind.matcher
-        try:
-            try:
-                _enabled.set(matcher.mode)
-                replay = self.kind.replay
-                return run(matcher.arguments) if replay is None else replay.watch(matcher, run)
-            finally:
-                _enabled.set(True)
-        except BaseException:
-            _enabled.set(True)  # an interrupt may have come as the other was about to be called
-            raise
