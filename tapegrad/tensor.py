@@ -98,7 +98,7 @@ def _reflected(
 
 def _is_parameter(x: Tensor) -> bool:
     """Whether this is a leaf that requires grad while nothing is recorded: what updates it means itself."""
-    return x.is_leaf and x.requires_grad and not is_grad_enabled()
+    return not is_grad_enabled() and x.is_leaf and x.requires_grad
 
 
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:

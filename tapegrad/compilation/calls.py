@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, Brought, Several, Source
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, WRITE, Brought, Several, Source
 from tapegrad.compilation.program import Program
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -39,7 +39,7 @@ class Comparison:
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one."""
         call = self._program.events[k].call
-        if call is None or not self._program.exact[k]:
+        if call is None or call.function is WRITE or not self._program.exact[k]:
             return 0
         named = [id(x) for pair in call.kwargs.items() for x in pair]
         return self._words(call.function, len(call.kwargs), [self._argument(k, x) for x in call.args], named)
@@ -60,7 +60,9 @@ class Comparison:
         return layout.THIS_OBJECT, id(x)
 
     def _handle(self, source: Source) -> Address:
-        return id((self._arguments if source.kind == ARGUMENT else self._results)[source.value])
+        if source.kind == ARGUMENT:
+            return id(self._arguments[source.value])
+        return id(self._results[self._program.owners[source.value]])
 
 
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:

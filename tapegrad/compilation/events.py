@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -72,10 +73,16 @@ class Called(NamedTuple):
     kwargs: dict[str, Any]
 
 
+def WRITE() -> None:
+    """Stands for the function that is called where an operation writes to a Tensor."""
+
+
 class Event(NamedTuple):
     """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called.
 
-    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype.
+    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write gives its
+    result to the Tensor of an earlier one, that of the number `writes`; it was called as an assignment to an
+    index, or as one of all that an operator computed (`REPLACED`).
     """
 
     op: Any  # a Primitive, or Passive
@@ -85,6 +92,7 @@ class Event(NamedTuple):
     is_view: bool
     call: Called | None = None
     known: bool = True
+    writes: int | None = None
 
 
 def activity(events: Sequence[Event]) -> list[bool]:
@@ -111,13 +119,23 @@ class History(NamedTuple):
     serial: int
     at: int
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells the record, of whatever Tensor it is the history."""
+        return self.serial, self.at
 
-class Flat(NamedTuple):
-    """A Tensor without a history that a call has computed, the value it was given, what tells it."""
 
-    handle: Handle
-    value: Any
-    told: History
+class Flat:
+    """A Tensor without a history that a call has computed, the value it was given, what tells it.
+
+    Attributes
+    ----------
+    became_another
+        Whether a write that is listed has given it a history since.
+    """
+
+    def __init__(self, handle: Handle, value: Any, told: History) -> None:
+        self.handle, self.value, self.told, self.became_another = handle, value, told, False
 
     def is_as_made(self) -> bool:
         """Whether nobody has written to it, or seen it otherwise."""
@@ -134,6 +152,8 @@ class Trace(NamedTuple):
         the place of the operands a list of these, attributes, and whether the result is a view.
     calls
         How operations were called, by their number, with histories in the place of sources.
+    writes
+        What told the Tensors that operations have written to, by their number.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -142,13 +162,15 @@ class Trace(NamedTuple):
 
     entries: list[Any]
     calls: dict[int, Called]
+    writes: dict[int, History]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
 
     def events(self, found: History) -> tuple[list[Event], int]:
         """Return the operations, and the number of that which gave a Tensor."""
-        known = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
+        known: dict[Any, Source] = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
+        owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         events: list[Event] = []
         entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
         used = _used(entries)
@@ -162,9 +184,15 @@ class Trace(NamedTuple):
             attrs, view = entry[6:8] if type(entry[5]) is list else ({}, False)
             sources = tuple(_source(op, q, x, known) for q, x in enumerate(_operands(entry)))
             call = _with_sources(self.calls.get(k), known)
-            known[told] = Source(RESULT, len(events))
-            events.append(Event(op, sources, attrs, value, view, call, not entry[-1]))
-        source = known.get(found)
+            writes = None
+            if k in self.writes:
+                writes = owners.get(self.writes[k].key)
+                if writes is None:
+                    raise Unlearnable(WRITTEN)
+            owners[told.key] = len(events) if writes is None else writes
+            known[told.key] = Source(RESULT, len(events))
+            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))
+        source = _found(found, known)
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
@@ -189,25 +217,53 @@ def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
     return used
 
 
-def _source(op: Primitive, q: int, x: Any, known: dict[History, Source]) -> Source:
+def _found(x: History, known: dict[Any, Source]) -> Source | None:
+    """The source of what has a history: arguments are known by Tensors, of which two may have one record."""
+    return known.get(x) or known.get(x.key)
+
+
+def _source(op: Primitive, q: int, x: Any, known: dict[Any, Source]) -> Source:
     if type(x) is History:
-        if x not in known:
+        found = _found(x, known)
+        if found is None:
             raise Unlearnable(OUTSIDE.format(q, op.name))
-        return known[x]
+        return found
     return Source(FIXED if op is POWER and q == 1 and isinstance(x, NUMBERS) else LIVE, x)
 
 
-def _with_sources(x: Any, known: dict[History, Source]) -> Any:
+def _with_sources(x: Any, known: dict[Any, Source]) -> Any:
     """What was given to a function, with sources in the place of histories."""
     if type(x) is History:
-        return known.get(x, UNKNOWN)
+        return _found(x, known) or UNKNOWN
     if type(x) is Several:
         parts = tuple(_with_sources(y, known) for y in x.parts)
-        return UNKNOWN if UNKNOWN in parts else x._replace(parts=parts)
+        return UNKNOWN if _has_unknown(parts) else x._replace(parts=parts)
     if type(x) is Called:
         args = tuple(_with_sources(y, known) for y in x.args)
-        return None if UNKNOWN in args else x._replace(args=args)
+        return None if _has_unknown(args) else x._replace(args=args)
     return x
+
+
+def _is_apart(x: Handle, by: Handle) -> bool:
+    """Whether nothing else than one Tensor sees the memory of another, an array that can be written to."""
+    value, state = x._v, x._extra
+    if type(value) is not np.ndarray or not (value.flags.c_contiguous and value.flags.writeable):
+        return False
+    if state is None:
+        return True
+    storage = state.storage
+    if state.shown is not None or state.several or state.inference or state.retains_grad or state.volatile:
+        return False
+    if storage is None:
+        return True
+    memory = storage.memory
+    if storage.detached or memory.root is not value or memory.others(storage):
+        return False
+    return all(handle is x or handle is by for handle in storage.alive())
+
+
+def _has_unknown(parts: Sequence[Any]) -> bool:
+    return any(part is UNKNOWN for part in parts)
 
 
 def _history(x: Handle) -> History:
@@ -216,6 +272,7 @@ def _history(x: Handle) -> History:
 
 
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
+WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 WIDTH = layout.TRACE_ENTRIES
 FLAT = -1  # no serial of a tape
@@ -243,6 +300,7 @@ class Learner:
         self._arguments: list[np.ndarray] = []
         self._histories: list[History] = []
         self._calls: dict[int, Called] = {}
+        self._writes: dict[int, History] = {}
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._reason = ""
@@ -282,7 +340,7 @@ class Learner:
 
         def kept(x: Any, k: int, q: int) -> Any:
             if type(x) is Flat:
-                if x.is_as_made():
+                if x.became_another or x.is_as_made():
                     return x.told
                 x = x.value
             if isinstance(x, Handle):
@@ -308,7 +366,7 @@ class Learner:
                 entries[at - 2 : at + 1] = found
             else:
                 entries[at] = found
-        return Trace(entries, self._calls, self._arguments, self._histories, held)
+        return Trace(entries, self._calls, self._writes, self._arguments, self._histories, held)
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -320,7 +378,7 @@ class Learner:
             op, *told = self.entries[before : before + 4]
             means = function in op.functions and isinstance(op, (*WITHOUT_ERRORS, Passive))
             listed = self.entries[before + 5]
-            same = means and type(listed) is list and self._told(out) == History(*told)
+            same = means and type(listed) is list and self.told(out) == History(*told)
             if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):
                 brought = deque((q, x) for q, x in enumerate(listed) if type(x) not in (History, Flat))
                 given = tuple(self._given(x, brought) for x in args)
@@ -336,14 +394,14 @@ class Learner:
         if brought and brought[0][1] is x:
             return Brought(brought.popleft()[0])
         if isinstance(x, Handle):
-            return self._told(x) or UNKNOWN
+            return self.told(x) or UNKNOWN
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
             parts = tuple(self._given(part, brought) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN
 
-    def _told(self, x: Handle) -> History | None:
+    def told(self, x: Handle) -> History | None:
         """What tells a Tensor that was computed in the call; None for any other."""
         if x._tape is not None:
             return _history(x)
@@ -354,7 +412,7 @@ class Learner:
         found = self._flat.get(id(x))
         return found is not None and found.is_as_made()
 
-    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
+    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
         """Expect nothing."""
 
     def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
@@ -362,6 +420,10 @@ class Learner:
 
     def part(self, x: Handle, index: Any) -> None:
         """Expect nothing."""
+
+    def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
+        """Expect nothing."""
+        return False
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
@@ -405,12 +467,40 @@ class Learner:
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
     ) -> None:
         """List an operation whose result has no history, if it is of Tensors that the call has computed."""
-        followed = [x for x in operands if isinstance(x, Handle) and self._told(x) is not None]
-        outside = any(requires_grad(x) and self._told(x) is None for x in operands if isinstance(x, Handle))
+        followed = [x for x in operands if isinstance(x, Handle) and self.told(x) is not None]
+        outside = any(requires_grad(x) and self.told(x) is None for x in operands if isinstance(x, Handle))
         if followed and not outside and out._tape is None and out._extra is None:
             told = History(id(out), FLAT, len(self._flat))
             self._list(op, operands, attrs, out, told)
             self._flat[id(out)] = Flat(out, out._v, told)
+
+    def written(self, x: Handle, new: Any, by: Handle) -> History | None:
+        """What tells a Tensor that is to be written to by itself or a view, if the write is to be listed.
+
+        That is one of an array that the call has computed, and that nothing else sees, to which what has a
+        derivative is written, or that has one. Any other write to what the call has computed, or of it, is
+        not learned from.
+        """
+        told = self.told(x)
+        if told is None and not requires_grad(new):
+            return None
+        if told is None or not _is_apart(x, by) or told in self._histories:
+            self._reason = self._reason or WRITTEN
+            return None
+        if told.serial == FLAT and not requires_grad(new):
+            return None
+        return told
+
+    def note_write(self, told: History, how: tuple[Any, ...], out: Handle) -> None:
+        """Know that the operation listed last was a write to what was told so.
+
+        It was at an index and by the view that is told, or None; without these it is a view's of the result.
+        """
+        self._writes[len(self.entries) // WIDTH - 1] = told
+        self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
+        flat = self._flat.get(id(out))
+        if flat is not None and flat.told == told:
+            flat.became_another = True
 
     def _list(
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import Learner
+from tapegrad.compilation.events import RESULT, Learner, Source
 from tapegrad.compilation.explanation import Calls
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
@@ -268,7 +268,7 @@ class _Work:
                 if self.kind.replay is not None:
                     self.kind.replay.note(matcher, self.kind.learning, given, others)
                 return self._computed(what, pull, wanted, given)
-            found = matcher.results[path.result]
+            found = matcher.handle(path, Source(RESULT, path.result))
             why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
         call = self.call

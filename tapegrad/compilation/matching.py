@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any
@@ -33,6 +34,7 @@ from tapegrad.compilation.program import (
     are_real_numbers,
     forward_of,
     number_of,
+    view_of,
 )
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, compiled_methods, dispatch
@@ -52,6 +54,7 @@ from tapegrad.tensor import Tensor
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
 # In the order in which CPython counts them.
 COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
+RESHAPE = REGISTRY["reshape"]
 QUICK = 4  # operands of an op that is compared before it is computed
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 
@@ -221,7 +224,26 @@ class Matcher:
         """How many events have come."""
         return (self.state[layout.NEXT_EVENT] - self.path.begin) // EVENT_BYTES
 
-    def expect(self, op: Operation, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
+    def handle(self, path: Path, source: Source) -> Tensor:
+        """Return the Tensor that stands for an argument or a result."""
+        number: int = source.value
+        if source.kind == ARGUMENT:
+            return self.arguments[number]
+        return self.results[path.program.owners[number]]
+
+    def _source(self, x: Handle) -> Source:
+        """What a Tensor stands for here: the result that was last written to it."""
+        source = self._sources[id(x)]
+        writes = self.program.writes
+        if not writes or source.kind == ARGUMENT or source.value not in writes:
+            return source
+        numbers = writes[source.value]
+        came = bisect_left(numbers, self.position)
+        return Source(RESULT, numbers[came - 1]) if came else source
+
+    def expect(
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, placed: str = ""
+    ) -> Tensor | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode or op is POWER:
             return None
@@ -236,8 +258,19 @@ class Matcher:
             return None
         if not self._expects(self.path, k, op, None, operands, attrs or {}):
             return None
+        if not self._is_placed(k, placed):
+            return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
+
+    def _is_placed(self, k: int, placed: str) -> bool:
+        """Whether a result lies where it is to: see `core.dispatch.expect`."""
+        if (k in self.program.read_only) is not (placed == "read-only"):
+            return False
+        event = self.program.events[k]
+        if event.op is not RESHAPE or event.is_view:
+            return placed != "copied"
+        return placed == "copied" or view_of(event.op, event.attrs, self.program.live[k][0]) is None
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -270,7 +303,7 @@ class Matcher:
         for wanted, x in zip(known, found, strict=True):
             kind = type(wanted)
             if kind is Source:
-                if x is not (self.arguments if wanted.kind == ARGUMENT else self.results)[wanted.value]:
+                if x is not self.handle(self.path, wanted):
                     return False
             elif kind is Several:
                 if type(x) is not wanted.kind or not self._are_given(k, wanted.parts, x):
@@ -313,14 +346,19 @@ class Matcher:
             found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
                 k, op, value, operands, attrs or {}
             )
+        if found and type(value) is np.ndarray:
+            found = value.flags.writeable is self.program.values[k].flags.writeable
+            if op is RESHAPE:
+                found = found and self.program.events[k].is_view is dispatch.is_view_of(value, operands[0]._v)
         if not found and self._is_flat(value, operands):
             return base.wrap(dispatch.as_tape_value(value))
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
-            if not self.program.views[k] and self.program.values[k].flags.writeable:
-                self.program.values[k][...] = value
+            target = self.program.targets[k]
+            if target is not None:
+                target[...] = value
             self._computed = k + 1
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
@@ -335,9 +373,66 @@ class Matcher:
                     return False
         return True
 
+    def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
+        """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
+        k = self.position
+        if self.left or _enabled.get() is not self.mode or error_mode.get() is not self._handling:
+            return False
+        found = self.program.written.get(k)
+        if found is None:
+            return k - 1 in self.program.seen and self._is_there(k - 1, x, index, new)
+        event, owner, known, views, count = found
+        if x is not self.results[owner] or not alike(known, index) or (event.op is RESHAPE and not update):
+            return False
+        if not self._takes(self.path, k, 0, new, True):
+            return False
+        for v in views:
+            if getrefcount(self.results[v]) > 2:
+                return False
+        if self._filled:
+            self._forget(x, self.results[self.program.owners[k]])
+        self.state[NEXT_EVENT] += EVENT_BYTES * count
+        return True
+
+    def _is_there(self, k: int, x: Handle, index: Any, new: Any) -> bool:
+        """Whether a Tensor is the part of another, at this index, that was written to as a view just now."""
+        owners, values = self.program.owners, self.program.values
+        if new is not self.results[owners[k]] or x is not self.results[owners[k - 1]]:
+            return False
+        try:
+            part: Any = values[k - 1][index]
+        except (IndexError, TypeError):
+            return False
+        seen = values[k]
+        return bool(
+            part.shape == seen.shape
+            and part.strides == seen.strides
+            and part.size
+            and abi.address(part) == abi.address(seen)
+        )
+
+    def _forget(self, *handles: Handle) -> None:
+        """Let Tensors have no values any more, as they are to have others."""
+        for q in range(len(self._filled) - 1, -1, -1):
+            if any(x is self._filled[q] for x in handles):
+                del self._filled.pop(q)._v
+
+    def told(self, x: Handle) -> Any:
+        """What tells a Tensor to the learner."""
+        return None if self.learner is None else self.learner.told(x)
+
+    def written(self, x: Handle, new: Any, by: Handle) -> Any:
+        """What tells a Tensor to the learner, if it lists a write to it."""
+        return None if self.learner is None else self.learner.written(x, new, by)
+
+    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
+        """Let the learner know of a write."""
+        if self.learner is not None:
+            self.learner.note_write(told, how, x)
+
     def moves(self, x: Handle) -> bool:
         """Whether a Tensor that stands for an argument or a result depends on the arguments."""
-        return moves(self._sources[id(x)], self.program.active)
+        return moves(self._source(x), self.program.active)
 
     def follows(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that is known to be computed by the call."""
@@ -368,6 +463,7 @@ class Matcher:
         event, buffer = path.program.events[k], path.program.values[k]
         return (
             event.op is op
+            and event.writes is None
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
             and alike(event.attrs, attrs)
@@ -377,7 +473,7 @@ class Matcher:
     def _takes(self, path: Path, k: int, q: int, x: Any, to_compute: bool) -> bool:
         source = path.program.events[k].operands[q]
         if source.kind < LIVE:
-            return x is (self.arguments if source.kind == ARGUMENT else self.results)[source.value]
+            return x is self.handle(path, source)
         buffer = path.program.live[k][q]
         if (
             source.kind == LIVE
@@ -468,13 +564,13 @@ class Matcher:
         """Return the buffer of a Tensor's value."""
         if self.left:
             return self.compute(x)
-        return self.program.buffer(self._sources[id(x)])
+        return self.program.buffer(self._source(x))
 
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
         if self.see_value is not None:
             self.see_value()
-        source = self._sources[id(x)]
+        source = self._source(x)
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
             self.leave(OF_NUMBERS)
             return object.__getattribute__(x, "_v")
@@ -534,9 +630,12 @@ class Matcher:
             operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
             if self._warned:
                 self._tell_errors(j, operands)
-            self._pending = self.results[j]
-            self._record_value(j, operands)
-            self._recorded.append(self.results[j])
+            x = self._pending = self.results[self.program.owners[j]]
+            if event.writes is None:
+                self._record_value(j, operands)
+            else:
+                self._record_write(j, operands, x)
+            self._recorded.append(x)
 
     def _tell_errors(self, j: int, operands: list[Any]) -> None:
         """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
@@ -548,8 +647,9 @@ class Matcher:
             value = forward_of(event, given) if known else apply_event(event, given)._v
         finally:
             _enabled.set(before)
-        if j >= self._computed and self.program.values[j].flags.writeable:  # nobody has seen it
-            self.program.values[j][...] = value
+        target = self.program.targets[j]
+        if j >= self._computed and target is not None:  # nobody has seen it
+            target[...] = value
 
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
@@ -560,15 +660,28 @@ class Matcher:
         seen = event.is_view and type(value) is np.ndarray
         if seen:
             value = forward_of(event, [operands[0]._v])
-            if not self.program.values[j].flags.writeable:  # as of np.diag
-                value.flags.writeable = False
         elif type(value) is np.ndarray and id(value) not in self._lent:
             value = value.copy(order="K")
+        if j in self.program.read_only:
+            value.flags.writeable = False
         out = self._record_natively(event, value, operands)
         if out is None:
             out = record(event.op, value, operands, event.attrs)
-        if seen:
+        if seen and event.writes is None:
             base.join(operands[0], out)
+
+    def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:
+        """Record an event that writes to a Tensor, which has been recorded before."""
+        told = self.told(x)
+        version = 0 if x._extra is None else x._extra.version
+        self._record_value(j, operands)
+        base.extra(x).version = version + 1
+        call = self.program.events[j].call
+        if told is not None and call is not None:
+            how = call.args
+            if how and how[1] is not None:
+                how = how[0], self.told(self.handle(self.path, how[1]))
+            self.note_write(told, how, x)
 
     def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
         """Give a Tensor that has no history its value."""
@@ -638,13 +751,15 @@ class Matcher:
         """Whether a call that has returned this has followed a path to its end."""
         if self.left:
             return False
-        if self.state[layout.NEXT_EVENT] == self.path.end and found is self.results[self.path.result]:
+        if self.state[layout.NEXT_EVENT] == self.path.end and found is self.handle(
+            self.path, Source(RESULT, self.path.result)
+        ):
             return True
         k = self.position
         for path in self.paths:  # one that ends here
             if (
                 len(path.program.events) == k
-                and found is self.results[path.result]
+                and found is self.handle(path, Source(RESULT, path.result))
                 and self._has_begun(path, k)
             ):
                 self._follow(path, k)

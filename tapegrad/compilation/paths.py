@@ -242,6 +242,7 @@ class Path(Computation):
             background.pause()
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
+            usable = usable and event.writes is None
             row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
             if part:
@@ -278,9 +279,9 @@ class Product(Computation):
         if program.shared < n:
             raise ValueError("an operand is not equal to itself")
         for k in unused:  # nobody reads them; if somebody did, it were to be seen
-            value = program.values[k]
-            if value.dtype.kind in "fc" and value.flags.writeable and not program.views[k]:
-                value.fill(np.nan)
+            target = program.targets[k]
+            if target is not None and target.dtype.kind in "fc":
+                target.fill(np.nan)
         self._looked_at = of.looked_at
         super().__init__(program, Reverse(program, moving), path.begin, n)
         self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from tapegrad.compilation.events import (
     LIVE,
     POWER,
     PYTHON_S,
+    RESULT,
     SHARED,
+    WRITE,
     Event,
     Source,
     activity,
@@ -30,9 +32,11 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.writes import window_of
 from tapegrad.tape import tape
 from tapegrad.tape.record import Template
 
+ASSIGN, RESHAPE = REGISTRY["assign"], REGISTRY["reshape"]
 ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
 TAKE = REGISTRY["take"]
 CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
@@ -99,9 +103,13 @@ def is_same(x: Event, y: Event) -> bool:
     """Whether two events are the same, but for the numbers and arrays that a call brings."""
     if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
         return False
-    if x.is_view != y.is_view or np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
+    if x.writes != y.writes or x.is_view != y.is_view:
+        return False
+    if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
         return False
     if np.ndim(x.value) and x.value.strides != y.value.strides:
+        return False
+    if np.ndim(x.value) and x.value.flags.writeable != y.value.flags.writeable:
         return False
     return all(_is_same_source(mine, theirs) for mine, theirs in zip(x.operands, y.operands, strict=True))
 
@@ -167,6 +175,30 @@ def number_of(x: np.ndarray) -> Any:
     return x if x.ndim else x[()]
 
 
+class Write(NamedTuple):
+    """A write to the Tensor of an event.
+
+    Attributes
+    ----------
+    event
+        What it is.
+    by
+        The number of the event whose Tensor is written to: that one, or a view of it.
+    place
+        The index.
+    others
+        The numbers of events whose Tensors nobody may have then, as they see the same memory.
+    events
+        Of how many events it consists: a view has to see the result.
+    """
+
+    event: Event
+    by: int
+    place: Any
+    others: list[int]
+    events: int
+
+
 class Program:
     """What a call computes.
 
@@ -180,12 +212,22 @@ class Program:
         What writes to these; for a double a memoryview, which is quicker.
     values
         A buffer for the result of each event; that of a view is the view.
+    targets
+        What takes these values; nothing for views.
+    read_only
+        Events whose values could be written to, but are read-only, as those of `np.diag`.
     live
         For each event, buffers of its operands: those of numbers and arrays take what a call brings.
     copies
         What takes large arrays.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
+    owners
+        Of each event the number of that which gave the Tensor of its result: a write's is an earlier one.
+    writes
+        The events that write to the Tensor of one, by its number.
+    written, seen
+        The writes, by their numbers; and the events by which a view written to sees the result.
     operands_brought
         Sources and buffers of the operands that calls bring, and of those that are fixed, in order.
     exact
@@ -211,6 +253,10 @@ class Program:
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
         self.values: list[np.ndarray] = []
+        self.targets: list[np.ndarray | None] = []
+        self.read_only: set[int] = (
+            set() if before is None else {k for k in before.read_only if k < self.shared}
+        )
         self.live: list[list[Any]] = []
         self.views: list[bool] = []
         self.rows = Rows()
@@ -224,18 +270,30 @@ class Program:
             seen = event.is_view or event.op is ELEMENT
             view = view_of(event.op, event.attrs, operands[0]) if seen else None
             self.views.append(view is not None)
+            target = None
             if event.op is BROADCAST:
                 view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
             elif view is None:
-                view = np.empty_like(np.asarray(event.value), subok=False)
+                view = target = np.empty_like(np.asarray(event.value), subok=False)
                 give_back(view)  # it may be where something else was
                 if event.known:
                     view[...] = event.value
+            if view.flags.writeable and not np.asarray(event.value).flags.writeable:
+                self.read_only.add(k)
+                view = view.view()
+                view.flags.writeable = False
             self.values.append(view)
-            self._compute(event, operands, view, self.views[-1] or k in unused)
+            self.targets.append(target)
+            self._compute(event, operands, view if target is None else target, target is None or k in unused)
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
+        self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
+        self.writes: dict[int, list[int]] = {}
+        self.written: dict[int, Write] = {}
+        self.seen: set[int] = set()
+        if any(event.writes is not None for event in events):
+            self._find_writes()
         self.operands_brought = [
             (source, x)
             for event, live in zip(self.events, self.live, strict=True)
@@ -263,6 +321,28 @@ class Program:
         self.rows.state[layout.ERRORS_MET] = 0
         return exact
 
+    def _find_writes(self) -> None:
+        """Find what writes to which Tensor, and the views of it made since the write before."""
+        sees: list[int] = []  # of each event the Tensor whose memory it sees
+        views: dict[int, list[int]] = {}
+        for k, event in enumerate(self.events):
+            background.pause()
+            source, of = event.operands[0], self.owners[k]
+            if event.writes is not None:
+                self.writes.setdefault(of, []).append(k)
+            how = None if event.call is None or event.call.function is not WRITE else event.call.args
+            if how:
+                known, by = how
+                owner = of if by is None else self.owners[by.value]
+                others = [self.owners[v] for v in views.pop(of, ()) if self.owners[v] != owner]
+                self.written[k] = Write(event, owner, known, others, 1 if by is None else 2)
+            elif source.kind == RESULT and (event.is_view or event.op is BROADCAST):
+                of = sees[source.value]
+                views.setdefault(of, []).append(k)
+                if how is not None:
+                    self.seen.add(k)
+            sees.append(of)
+
     def brought(self) -> list[np.ndarray]:
         """Return what takes the numbers and arrays that calls bring."""
         return [x for source, x in self.operands_brought if source.kind == LIVE]
@@ -284,7 +364,9 @@ class Program:
         self.live.append(before.live[k])
         self.views.append(before.views[k])
         self.values.append(before.values[k])
-        self._compute(event, self.live[k], self.values[k], self.views[k])
+        self.targets.append(before.targets[k])
+        target = self.targets[k]
+        self._compute(event, self.live[k], self.values[k] if target is None else target, target is None)
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""
@@ -328,8 +410,10 @@ class Program:
             self.rows.call(reduced.reduce, [operands[0], axis, None, out, keepdims])
         elif op is ASTYPE and operands[0].dtype.char in EXACTLY and out.dtype.char in FLOATS:
             self.rows.convert(operands[0], out)
-        elif self._is_filled(op, out):
+        elif self._is_filled(op, out) or (op is RESHAPE and self._is_copied(operands[0], out)):
             pass
+        elif op is ASSIGN and out.flags.c_contiguous and all(x.dtype == out.dtype for x in operands):
+            self.rows.call(_write, [*operands, window_of(out, event.attrs["window"]), out])
         elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
         elif function is None:
@@ -340,11 +424,23 @@ class Program:
             else:
                 self.rows.call(function, [*operands, out])
 
+    def _is_copied(self, x: np.ndarray, out: np.ndarray) -> bool:
+        """Whether the elements of a dense array are copied, which a row now does."""
+        if not (x.flags.c_contiguous and out.flags.c_contiguous and x.dtype == out.dtype):
+            return False
+        return self.rows.loop(np.positive, [x.reshape(out.shape)], out)
+
     def _is_filled(self, op: Operation, out: np.ndarray) -> bool:
         """Whether an op gives the same number everywhere, which a row now does."""
         if not isinstance(op, Passive) or op.functions[0] not in CONSTANT:
             return False
         return self.rows.loop(np.positive, [np.array(CONSTANT[op.functions[0]], out.dtype)], out)
+
+
+def _write(part: np.ndarray, whole: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
+    """Let `out` be the whole with a part in a window of it."""
+    out[...] = whole
+    window[...] = part
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

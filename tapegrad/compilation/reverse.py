@@ -12,12 +12,13 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
-from tapegrad.compilation.program import CONCATENATE, EXACTLY, Program, number_of, view_of
+from tapegrad.compilation.program import ASSIGN, CONCATENATE, EXACTLY, RESHAPE, Program, number_of, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
 from tapegrad.kernels import abi, table
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
+from tapegrad.ops.writes import window_of
 
 FEW = 32  # elements of a row whose sums over rows are a product with ones
 SUM, MEAN, MATMUL = (MEANING[f] for f in (np.sum, np.mean, np.matmul))
@@ -30,6 +31,11 @@ def _is_plain_product(operands: list[Any], out: np.ndarray) -> bool:
         return False
     plain = bool(0 < a.ndim < 3 and 0 < b.ndim < 3)
     return plain or bool(a.ndim == b.ndim and a.shape[:-2] == b.shape[:-2])
+
+
+def _is_plain_array(x: np.ndarray, out: np.ndarray) -> bool:
+    """Whether an array has another's dtype, and its elements lie in C order."""
+    return bool(x.flags.c_contiguous and x.dtype == out.dtype)
 
 
 @functools.cache
@@ -210,6 +216,12 @@ class Reverse:
             reduction(event, ct, operands[0], out)
         elif event.op is MATMUL and _is_plain_product(operands, out):
             self._product(event, ct, operands, wanted)
+        elif event.op is RESHAPE and ct.flags.c_contiguous and ct.shape in ((), out.shape):
+            self._give(event.operands[0], ct.reshape(operands[0].shape) if ct.ndim else ct)
+        elif event.op is ASSIGN and all(
+            x.flags.c_contiguous and x.dtype == out.dtype for x in (ct, out, *operands)
+        ):
+            self._assignment(event, Source(RESULT, j), ct, wanted)
         elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self._parts(event, self._whole(Source(RESULT, j), ct), operands, wanted)
         elif not self._elementwise(event, ct, operands, out, wanted):
@@ -236,6 +248,21 @@ class Reverse:
         self.by_python.append(event.op.name)
         added_to = [target for target, first in targets.values() if not first]
         self.rows.python(run, [ct, out, *operands, *added_to], [target for target, _ in targets.values()])
+
+    def _assignment(self, event: Event, mine: Source, ct: np.ndarray, wanted: list[int]) -> None:
+        """A part was written to a window of the whole, of which what was there before has no part."""
+        window, (part, whole), ct = event.attrs["window"], event.operands, self._whole(mine, ct)
+        if 0 in wanted:
+            target, first = self._target(part)
+            seen = window_of(ct, window)
+            self.rows.call(*((np.positive, [seen, target]) if first else (np.add, [target, seen, target])))
+        if 1 in wanted:
+            kept = ct
+            if not self._may_be_added_to(ct, mine):
+                kept = self._like(whole)
+                self._positive(ct, kept)
+            self.rows.call(window_of(kept, window).fill, [0.0])
+            self._give(whole, kept)
 
     def _target(self, source: Source) -> tuple[np.ndarray, bool]:
         """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""

@@ -154,11 +154,17 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
     return _applied(op, operands, attrs)
 
 
-def expect(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor | None:
-    """The Tensor of what an op gives, if a program at work expects it."""
+def expect(
+    op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None, placed: str = ""
+) -> Tensor | None:
+    """The Tensor of what an op gives, if a program at work expects it.
+
+    Where it is not what the op gives by itself, it is `placed` as "copied", in memory of its own, or
+    "read-only".
+    """
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:
-        return mode.matcher.expect(op, operands, attrs)
+        return mode.matcher.expect(op, operands, attrs, placed)
     return None
 
 

@@ -27,8 +27,13 @@ class Matcher(Protocol):
     ) -> Any:
         """Return what a function of NumPy's gives, by what computes it unless that is expected."""
 
-    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
-        """Return the Tensor of a result that is expected, without a value; None if it is to be computed."""
+    def expect(
+        self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str
+    ) -> Tensor | None:
+        """Return the Tensor of a result that is expected, without a value; None if it is to be computed.
+
+        See `core.dispatch.expect`.
+        """
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
@@ -58,6 +63,18 @@ class Matcher(Protocol):
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
     ) -> None:
         """Take note of what a function without a derivative has computed."""
+
+    def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
+        """Let a Tensor of this program be written to at an index; whether that is expected."""
+
+    def told(self, x: Handle) -> Any:
+        """What tells a Tensor that was computed in a call that is listed; None for any other."""
+
+    def written(self, x: Handle, new: Any, by: Handle) -> Any:
+        """What tells a Tensor that is to be written to by itself or a view, if that is to be listed."""
+
+    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
+        """Take note that what was recorded last was a write to a Tensor, told so before."""
 
     def moves(self, x: Handle) -> bool:
         """Whether a Tensor of this program depends on the arguments, as far as derivatives go."""

@@ -22,6 +22,7 @@ from tapegrad.core.base import (
     extra,
     has_tangent,
     is_tensor,
+    like_of,
     needs_derivative,
     requires_grad,
     retain,
@@ -40,6 +41,7 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
+from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import (
     _enabled,
     enable_grad,
@@ -59,6 +61,7 @@ from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
 
 if TYPE_CHECKING:
+    from tapegrad.core.expected import Matcher
     from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
@@ -102,6 +105,8 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     """
     index = plain_index(index)
     new = given = new if isinstance(new, Handle) else as_tape_value(sequence(new), what)
+    if expected and id(x) in expected and _written_by_program(x, index, new, what, update):
+        return
     _refuse_torn(x)
     storage = _storage(x)
     _allow(x, storage, new, what)
@@ -111,20 +116,16 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         with_metadata(x, (new,))
         _count(x)
         return
-    if index is EVERYTHING:
-        shape = x._v.shape
-    elif type(index) is Flat:
-        shape = index.places.shape
-    elif type(index) is Part:
-        shape = index.take(x._v).shape
-    else:  # the elements themselves would be one more view
-        shape = elements(x._v, index, f"{what}: ").shape
+    shape = _shape_at(x._v, index, what)
     new = _fitted(new, shape, x, what)
     storage = _storage(x)  # once more: what was made of `new` may be the first view of x
     if storage is not None:
         storage = _rejoined(storage)
     whole = x if storage is None else storage.whole
-    if needs_derivative(whole) or needs_derivative(new):
+    matcher = in_force("matcher")
+    if matcher is not None and _listed(matcher, x, index, shape, new, update):
+        pass
+    elif needs_derivative(whole) or needs_derivative(new):
         _recorded(x, index, shape, new, update)
     else:
         _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
@@ -132,6 +133,41 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         for handle in sharers(x):
             with_metadata(handle, (given,))
     _count(x)
+
+
+def _shape_at(value: np.ndarray, index: Any, what: str) -> tuple[int, ...]:
+    """The shape of the elements that an index takes."""
+    part: Any = value
+    if type(index) is Flat:
+        part = index.places
+    elif type(index) is Part:
+        part = index.take(value)
+    elif index is not EVERYTHING:
+        part = elements(value, index, f"{what}: ")  # which would be one more view
+    shape: tuple[int, ...] = part.shape
+    return shape
+
+
+def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool) -> bool:
+    """Whether a write is what a program expects of its Tensor; an error is told where it is recorded."""
+    if isinstance(new, Handle) and expected[id(x)].write(x, index, new, update):
+        return True
+    like = like_of(x)
+    if not isinstance(like, ndarray) or not like.ndim:
+        return False
+    try:
+        shape = _shape_at(like, index, what)
+        new = _whole(_fitted(new, shape, x, what), shape)
+    except (TypeError, ValueError, IndexError, ShapeError, DTypeError):
+        return False
+    return id(x) in expected and expected[id(x)].write(x, index, new, update)
+
+
+def _whole(new: Any, shape: tuple[int, ...]) -> Any:
+    """What is written: a Tensor, or an array that has the shape of the elements."""
+    if isinstance(new, Handle):
+        return new
+    return np.array(np.broadcast_to(new, shape), order="C")[()]
 
 
 def update_natively(x: Tensor, new: Tensor) -> bool | None:
@@ -145,6 +181,8 @@ def update_natively(x: Tensor, new: Tensor) -> bool | None:
 def become(x: Tensor, new: Tensor, what: str) -> None:
     """Let x be what an operator, which an error names, has just computed from all of it."""
     if type(_enabled.get()) is bool and isinstance(new, Handle) and _replace(x, new):
+        return
+    if expected and id(x) in expected and expected[id(x)].write(x, EVERYTHING, new, True):
         return
     if not update_natively(x, new):
         write(x, EVERYTHING, new, what, True)
@@ -258,14 +296,14 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
 
 def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     """`new` with the dtype of x and the shape of the elements written to."""
-    value = value_of(new)
-    if value.dtype is x._v.dtype and value.shape == shape:
-        return new if requires_grad(new) else value
+    value, dtype = like_of(new), like_of(x).dtype
+    if value.dtype is dtype and value.shape == shape:
+        return new if requires_grad(new) else value_of(new)
     extra_axes = value.ndim - len(shape)
     if extra_axes > 0 and value.shape[:extra_axes] == (1,) * extra_axes:
         inner = value.shape[extra_axes:]
         new = _reshaped(new, inner) if isinstance(new, Handle) else value.reshape(inner)
-        value = value_of(new)
+        value = like_of(new)
     try:
         fits = not value.ndim or value.shape == shape or np.broadcast_shapes(value.shape, shape) == shape
     except ValueError:
@@ -273,8 +311,9 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     if not fits:
         raise ShapeError(f"{what}: values of shape {value.shape} for elements of shape {shape}")
     if not requires_grad(new):
-        return value if value.dtype is x._v.dtype else value.astype(x._v.dtype)
-    new = astype(new, x._v.dtype)
+        value = value_of(new)
+        return value if value.dtype is dtype else value.astype(dtype)
+    new = astype(new, dtype)
     if value.shape == shape:
         return new
     return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
@@ -367,6 +406,54 @@ def _is_all(x: Any, storage: Storage | None) -> bool:
         return True
     memory = storage.memory
     return x._v is storage.whole._v is memory.root and not memory.others(storage)
+
+
+def _listed(matcher: Matcher, x: Any, index: Any, shape: tuple[int, ...], new: Any, update: bool) -> bool:
+    """As `_recorded`, for what lists operations to make a program of them; whether that is done.
+
+    Nothing else sees the array, but perhaps the view by which it is written to, which becomes a view of the
+    result: that is an array of its own, as what was there before is listed too.
+    """
+    storage = _storage(x)
+    base: Any = x if storage is None else storage.base()
+    if base is not None and _is_there(base, index, new):
+        return True  # by x[index] += y, which has written to that view
+    told = None if base is None else matcher.written(base, new, x)
+    if told is None:
+        return False
+    seen = None if base is x else matcher.told(x)
+    if base is x and update and is_tensor(new) and new._v.flags.writeable and new._v.strides == x._v.strides:
+        value, attrs = new._v, {"shape": shape}
+        out = record(REGISTRY["reshape"], value.view(), (new,), attrs)
+    else:
+        value, attrs = base._v.copy(), _where(x._v, base._v, index)
+        op = REGISTRY["assign" if "window" in attrs else "scatter"]
+        _set(moved(x._v, base._v, value), index, value_of(new))
+        out = record(op, value, (_whole(new, shape), base), attrs)
+    if storage is None:
+        _become(x, value, out)
+    else:
+        _tear(x, storage)
+        _move(x, storage, value)
+        _tell(x, storage, out, {})
+    matcher.note_write(told, (index, seen), base)
+    if seen is not None:
+        take_history(x)
+        matcher.note_write(seen, (), x)
+    return True
+
+
+def _is_there(x: Handle, index: Any, new: Any) -> bool:
+    """Whether a Tensor is the very part of another that an index takes."""
+    if not isinstance(new, Handle) or new._extra is None or new._extra.storage is not _storage(x):
+        return False
+    if new is x or new._extra.storage is None or type(index) in (Flat, Part):
+        return False
+    if not isinstance(new._v, ndarray):
+        return False
+    part = elements(x._v, index, "")
+    same = part.shape == new._v.shape and part.strides == new._v.strides
+    return same and abi.location(part) == abi.location(new._v)
 
 
 def _room() -> Tape:

@@ -287,7 +287,7 @@ def _diagonal(
     That is None where a program computes it.
     """
     part, labels, attrs = _diagonal_of(shape_of(a), operator.index(offset), axis1, axis2)
-    known = expect(VIEW, (a,), attrs)
+    known = expect(VIEW, (a,), attrs, "" if writeable else "read-only")
     if known is not None:
         return known, None
     of = a._v
@@ -316,8 +316,11 @@ def diag(v: Tensor, k: int = 0) -> Tensor:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
         found, of = _diagonal(v, k, 0, 1)
-        found._v.flags.writeable = False
-        return join(v, found, of) if is_view_of(found._v, of) else found
+        if of is None:
+            return found
+        out = join(v, found, of) if is_view_of(found._v, of) else found
+        out._v.flags.writeable = False
+        return out
     if v.ndim != 1:
         raise ShapeError(f"diag takes one or two dimensions, found shape {v.shape}")
     return diagflat(v, k)

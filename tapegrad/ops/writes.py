@@ -12,7 +12,7 @@ from tapegrad.tape.record import Template
 # A window is (offset, shape, strides) in elements of a dense array in C order; no element lies in it twice.
 
 
-def _seen(whole, window):
+def window_of(whole, window):
     """The elements of a dense array that lie in a window, as a view."""
     offset, shape, strides = window
     flat = whole.reshape(-1)[offset:] if whole.size else whole.reshape(-1)
@@ -21,7 +21,7 @@ def _seen(whole, window):
 
 
 def _read(x, window):
-    return _seen(np.ascontiguousarray(x), window)
+    return window_of(np.ascontiguousarray(x), window)
 
 
 def _lift_window(attrs, n, shapes):
@@ -43,7 +43,7 @@ def view(ct, shapes, wanted, window):
 
 def _assigned(part, whole, window):
     out = np.array(whole, order="C")
-    _seen(out, window)[...] = part
+    window_of(out, window)[...] = part
     return out
 
 

@@ -73,9 +73,52 @@ EFFECTS = [
     "world.out[k % 4] = np.sum(y.detach()).item()",
     "world.seen.append(np.array(y.tolist()))",
 ]
+WRITES = [
+    "y = y * 1.0",
+    "y = y.copy()",
+    "m = m.copy()",
+    "y[1] = s",
+    "y[k % 4] = 0.3 * k",
+    "y += x",
+    "y *= 1.1",
+    "y /= 1.0 + s * s",
+    "y **= 2",
+    "y[1:3] += s",
+    "y[::2] -= x[::2]",
+    "y[[0, 2]] = x[:2]",
+    "y[y > 0.2] = 0.1",
+    "y[:] = x",
+    "y[1:] = y[:-1]",
+    "y[...] = np.cos(y[::-1])",
+    "m[1] = y",
+    "m[:, k % 4] += y",
+    "m *= s",
+    "m[k % 4, 1:] = y[0]",
+    "s += y[0]",
+    "s *= 0.9",
+    "b = y",
+    "b[1] *= 0.5",
+    "b -= 0.1",
+    "b = b * s",
+    "v = y[1:]",
+    "v = m[2]",
+    "v = y.reshape(2, 2)[1]",
+    "v *= 0.5",
+    "v[0] = s",
+    "y = v.copy() if v.shape == (4,) else y",
+    "y = np.zeros_like(y); y[0] = x[k % 4]",
+    "y = np.zeros_like(y); y[1:3] = 2.0; y = y * x",
+    "y = tg.zeros(4); y[:2] = x[1:3]",
+    "y = y + x if k % 3 else y.__iadd__(x)",
+    "np.add.at(y, [1, 1], s)",
+    "y.fill_(0.5)",
+    "world.kept = y; y += 1.0",
+    "with tg.no_grad(): y[2] = 0.4",
+    "world.seen.append(np.asarray(y.detach()).copy()); y[3] += 1.0",
+    "y[0] = 1.0 if y[1] > 0.1 else x[1]",
+    "for q in range(3): y[q + 1] = y[q] * 0.5 + x[q]",
+]
 RARE = [
-    "y = y * 1.0; y[1] = s",
-    "y = y * 1.0; y += x",
     "y = y.detach() * x",
     "y = y.astype(np.float32).astype(float)",
     "y.requires_grad and world.seen.append('history')",
@@ -108,25 +151,30 @@ PATTERNS = [
 ]
 
 
-def statement(random, depth):
-    """Lines of a statement, with others in it where depth allows."""
+def statement(random, depth, writes):
+    """Lines of a statement, with others in it where depth allows, and how many, about, write to arrays."""
     if depth and random.random() < 0.3:
         begin, other = random.choice(PATTERNS[: 7 if random.random() < 0.8 else None])
-        lines = [*begin.format(condition=random.choice(CONDITIONS)).split("\n"), *inner(random, depth - 1)]
-        return [*lines, *([other, *inner(random, depth - 1)] if other else [])]
-    kinds = SIMPLE, INDICES, WORLD, EFFECTS, RARE
-    return [random.choice(random.choices(kinds, [8, 4, 5, 2, 0.5])[0])]
+        lines = begin.format(condition=random.choice(CONDITIONS)).split("\n")
+        lines += inner(random, depth - 1, writes)
+        return [*lines, *([other, *inner(random, depth - 1, writes)] if other else [])]
+    kinds = SIMPLE, INDICES, WORLD, EFFECTS, WRITES, RARE
+    return [random.choice(random.choices(kinds, [8, 4, 5, 2, writes, 0.5])[0])]
 
 
-def inner(random, depth):
-    return ["    " + line for _ in range(random.randint(1, 2)) for line in statement(random, depth)]
+def inner(random, depth, writes):
+    lines = [line for _ in range(random.randint(1, 2)) for line in statement(random, depth, writes)]
+    return ["    " + line for line in lines]
 
 
 def text_of(random):
     """The text of a function that makes one."""
-    body = [line for _ in range(random.randint(3, 10)) for line in statement(random, 2)]
+    writes = random.choice([0, 0, 2, 20])
+    body = [line for _ in range(random.randint(3, 10)) for line in statement(random, 2, writes)]
     begin = ["global g", "nonlocal c", "world.runs += 1", "y, s, m = x * 0.7, x[0] * 1.0, np.outer(x, x)"]
-    lines = [*begin, *body, "return np.sum(y * y) + s * 0.1 + np.sum(m) * 0.01"]
+    seen = " + np.sum(b * b) - np.sum(v)" if writes else ""
+    begin += ["b = v = y"] if writes else []
+    lines = [*begin, *body, f"return np.sum(y * y) + s * 0.1 + np.sum(m) * 0.01{seen}"]
     return "\n".join(
         [
             "def make(world):",
