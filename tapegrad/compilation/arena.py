@@ -35,6 +35,7 @@ class _Life:
     def __init__(self, uses: Iterable[Use]) -> None:
         uses = list(uses)
         self.low, self.high = min(use.low for use in uses), max(use.high for use in uses)
+        self.room = -(-(self.high - self.low) // LINE) * LINE  # of an array that begins with a line
         self.first, self.last = uses[0].place, uses[-1].place
         self.offset = -1  # in the arena, if it is moved
         self._written: list[tuple[Address, Address]] = []
@@ -72,18 +73,19 @@ class Arena:
     def allocate(self, addresses: Iterable[Address]) -> None:
         """Find places for what these addresses lie in."""
         found = {id(x): x for at in addresses if (x := self._life(at)) is not None}
-        here: list[_Life] = []
+        here: list[_Life] = []  # by offset
         size = 0
         for life in sorted(found.values(), key=lambda x: x.first):
-            here = sorted((x for x in here if x.last >= life.first), key=lambda x: x.offset)
-            life.offset = 0
-            for x in here:
-                if x.offset >= life.offset + _room(life):
+            here = [x for x in here if x.last >= life.first]
+            life.offset, at = 0, len(here)
+            for k, x in enumerate(here):
+                if x.offset >= life.offset + life.room:
+                    at = k
                     break
-                life.offset = x.offset + _room(x)
-            here.append(life)
-            size = max(size, life.offset + _room(life))
-        memory = np.zeros(size + LINE, np.uint8)
+                life.offset = x.offset + x.room
+            here.insert(at, life)
+            size = max(size, life.offset + life.room)
+        memory = np.empty(size + LINE, np.uint8)
         begin = -abi.address(memory) % LINE
         self.memory = memory[begin : begin + size]
         self._at = abi.address(self.memory)
@@ -116,8 +118,3 @@ class Arena:
             now = self.moved(owner)
             return x if now is owner else getattr(now, x.__name__)
         return x
-
-
-def _room(life: _Life) -> int:
-    """Bytes for an array that begins with a line."""
-    return -(-(life.high - life.low) // LINE) * LINE

@@ -73,7 +73,12 @@ def is_same_array(x: np.ndarray, known: tuple[np.ndarray, tuple[int, ...]], _: A
         return False
     if copy.strides != strides or not x.flags.forc:
         return x.tobytes() == copy.tobytes()
-    return bool(_compare(abi.location(x), abi.location(copy), x.nbytes) == 0)
+    return have_same_bytes(x, copy)
+
+
+def have_same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two arrays of one size, each without gaps, have the same bytes in memory."""
+    return bool(_compare(abi.location(x), abi.location(y), x.nbytes) == 0)
 
 
 _compare: Any = ctypes.CDLL(None).memcmp

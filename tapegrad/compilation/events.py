@@ -31,7 +31,7 @@ UNKNOWN = object()
 PYTHON_S = (int, float, bool)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 MOST_EVENTS = 1 << 16  # operations of a program
-MOST_BYTES = 1 << 28  # of their results and the arguments
+MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 
 
 class Unlearnable(Exception):
@@ -505,8 +505,9 @@ class Learner:
     def _list(
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History
     ) -> None:
-        words = self._words
-        words[layout.TRACE_BYTES] -= out._v.nbytes
+        words, value = self._words, out._v
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous
+        words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
         if len(self.entries) >= words[layout.TRACE_LENGTH]:
             words[layout.TRACE_BYTES] = -1
         if self.reason:
@@ -519,9 +520,7 @@ class Learner:
             self._brought.append(len(self.entries) + 5)
         if attrs and any(isinstance(x, Kept) for x in attrs.values()):
             self._reason = f"{op.name} has factors of its operand, which are others at each call"
-        value, x = out._v, value_of(operands[0])
-        view = len(operands) == 1 and is_view_of(value, x)
-        shadowed = value.nbytes >= LARGE and not view and value.flags.c_contiguous
+        view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
         self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)
 

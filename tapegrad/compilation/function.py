@@ -170,7 +170,7 @@ class Compiled(Programmed):
         functools.update_wrapper(self, f)
         self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
         self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched_for(assume)
-        self._replay: Replay | None = None  # of the latest kind of calls
+        self._recent: Kind | None = None
         self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
         self._kinds: dict[Any, Kind] = {}
@@ -267,9 +267,9 @@ class Compiled(Programmed):
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
-        if self._replay is not None and not kwargs:
-            shortcut = self._replay.shortcut
-            known = None if shortcut is None else shortcut(wanted, args)
+        recent = self._recent
+        if recent is not None and recent.shortcut is not None and not kwargs:
+            known = recent.shortcut(wanted, args)
             if known is not None:
                 return known
         if self._refused:
@@ -333,7 +333,7 @@ class Compiled(Programmed):
             wait, replay, assume = self._how
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
             kind = self._kinds[signature] = Kind(call.given, wait, new)
-        self._replay = kind.replay
+        self._recent = kind
         self._latest = kind if len(call.given) == 1 and call.is_flat else None
         return kind
 

@@ -13,7 +13,8 @@ from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
-from tapegrad.compilation.replaying import Others, Replay
+from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay
+from tapegrad.compilation.shortcuts import Shortcut
 from tapegrad.compilation.wanted import Wanted, direction_of
 from tapegrad.core.base import Handle, alias_of, is_expected, value_of, wrap
 from tapegrad.core.grad_mode import _enabled
@@ -42,14 +43,17 @@ class Kind:
         The call at work.
     replay
         What lets calls be computed without Python, where that is asked for.
+    shortcut
+        What computes most calls, if their arguments are leaves.
     """
 
     def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
-        self.matcher, self.replay = Matcher(len(given)), replay
+        self.work, self.replay = _Work(self, any(isinstance(x, Handle) for x in given)), replay
+        self.matcher = Matcher(len(given), self.work.sources, lambda: self.learning.learns)
         self.learning = Learning(self.matcher, wait)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
-        self.work = _Work(self, any(isinstance(x, Handle) for x in given))
+        self.shortcut: Shortcut | None = None
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
         x = value_of(given[0])
         self.type, self.strides = type(x), getattr(x, "strides", ())
@@ -95,6 +99,12 @@ class Kind:
             return found
         finally:
             lock.release()
+
+    def make_shortcut(self, call: Call) -> None:
+        """Compute calls like this one, which a path has served, by a shortcut, if they allow for that."""
+        others, kwargs, trees = call.others()
+        if not kwargs and call.is_flat and all(type(x) in (float, np.ndarray) for x in trees):
+            self.shortcut = Shortcut(self, call.f, call.where, trees, others)
 
     def count_in_vain(self) -> None:
         """Count a call that a program was in vain for, and give up when there are many in a row."""
@@ -195,8 +205,6 @@ class _Work:
     def __init__(self, kind: Kind, of_tensors: bool) -> None:
         self.kind, self.of_tensors = kind, of_tensors
         self.begin: Callable[[], Call] | None = None
-        learning = kind.learning
-        self._learns: Callable[[], bool] = lambda: learning.learns
         self.call: Call | None = None  # where it is recorded after all
         self.aside: list[Any] = []  # the tape that was open then, if it was set aside
 
@@ -226,38 +234,46 @@ class _Work:
         """What the call gives."""
         matcher, self.begin = self.kind.matcher, begin
         try:
-            matcher.start(given, self.sources, self._learns)
+            matcher.start(given)
             try:
-                return self._followed(given, wanted, run, others, direction)
+                return self.completed(self._called(run), given, wanted, others, direction)
             except BaseException as error:
                 matcher.leave(f"{type(error).__name__} was raised")
                 raise
         finally:
-            matcher.end()
-            if matcher.left:
-                matcher.renew()
-                self.kind.note_leaving(matcher.why)
-            kept = matcher.let_go()
-            if kept:
-                self.kind.learning.renew(kept)
-            if kept or matcher.left:
-                self.kind.count_in_vain()
-            else:
-                self.kind.in_vain = 0
-            self.begin = self.call = None
-            if self.aside:
-                resume(self.aside.pop())
+            self.end()
 
-    def _followed(
+    def end(self) -> None:
+        """End the call."""
+        matcher = self.kind.matcher
+        matcher.end()
+        if matcher.left:
+            matcher.renew()
+            self.kind.note_leaving(matcher.why)
+        kept = matcher.let_go()
+        if kept:
+            self.kind.learning.renew(kept)
+        if kept or matcher.left:
+            self.kind.count_in_vain()
+        else:
+            self.kind.in_vain = 0
+        self.begin = self.call = None
+        if self.aside:
+            resume(self.aside.pop())
+
+    def completed(
         self,
+        found: Any,
         given: Sequence[Any],
         wanted: Wanted,
-        run: Callable[[list[Tensor]], Any],
-        others: Others,
-        direction: Sequence[Any],
+        others: Others = NO_OTHERS,
+        direction: Sequence[Any] = (),
     ) -> tuple[Any, Any]:
-        matcher = self.kind.matcher
-        found, why = self._called(run), "it returned something else, or ended elsewhere"
+        """What a call gives whose function has returned this."""
+        matcher, why = self.kind.matcher, "it returned something else, or ended elsewhere"
+        if found is None:
+            assert self.begin is not None
+            self.begin().check_returned(found)
         if matcher.is_complete(found):
             del found
             path = matcher.path
@@ -265,8 +281,8 @@ class _Work:
             pull = self._pulls(path, wanted)
             if what is not None and matcher.finish(what, pull):
                 matcher.prefer()
-                if self.kind.replay is not None:
-                    self.kind.replay.note(matcher, self.kind.learning, given, others)
+                if self.kind.replay is None or self.kind.replay.note(matcher, others):
+                    self._shorten(wanted)
                 return self._computed(what, pull, wanted, given)
             found = matcher.handle(path, Source(RESULT, path.result))
             why = "a Tensor of it was kept, or an operation met an error of numbers"
@@ -278,6 +294,12 @@ class _Work:
             self.kind.learning.learn(matcher.learner)
         call.look_outside(found)
         return _given(call, found, wanted)
+
+    def _shorten(self, wanted: Wanted) -> None:
+        """Let calls like this one be computed in fewer steps, if they are not already."""
+        assert self.begin is not None
+        if self.kind.shortcut is None and not (self.of_tensors or wanted.directed):
+            self.kind.make_shortcut(self.begin())
 
     def replayed(
         self, given: Sequence[Any], wanted: Wanted, begin: Callable[[], Call], direction: Sequence[Any]
@@ -330,7 +352,10 @@ class _Work:
             try:
                 _enabled.set(matcher.mode)
                 replay = self.kind.replay
-                return run(matcher.arguments) if replay is None else replay.watch(matcher, run)
+                if replay is None:
+                    return run(matcher.arguments)
+                self.kind.shortcut = None
+                return replay.watch(matcher, run)
             finally:
                 _enabled.set(True)
         except BaseException:

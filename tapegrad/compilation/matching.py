@@ -45,7 +45,6 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
-from tapegrad.kernels.words import Address
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
@@ -83,12 +82,25 @@ def _is_constant(x: Handle) -> bool:
 class Matcher:
     """What calls of one signature expect, and the call at work; see `core.expected.Matcher`.
 
+    Parameters
+    ----------
+    count
+        How many leaves the arguments have.
+    sources
+        Gives Tensors of them where the call leaves the paths.
+    learns
+        Whether such a call is learned from.
+
     Attributes
     ----------
     paths
         The ways through the function that are known, the latest first.
     arguments, results
         Tensors without values that stand for leaves of the arguments and for results of events.
+    ready
+        The path that the words say to follow, if nobody is to see values.
+    handling, told
+        NumPy's handling of errors of floating-point numbers, and which of them it tells of.
     learner
         What sees the operations once the call has left the paths, if it is learned from.
     why
@@ -99,7 +111,10 @@ class Matcher:
         Who is to know that a value is looked at.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(
+        self, count: int, sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
+    ) -> None:
+        self._begin, self._learns = sources, learns
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
@@ -115,10 +130,10 @@ class Matcher:
         self.state[layout.MATCHING_MODE] = id(self.mode)
         for k, ufunc in enumerate(COMPARISONS):
             self.state[layout.COMPARISONS + k] = id(passive(ufunc))
-        self.at: Address = abi.address(state)
-        self._handling: Any = None  # of errors of floating-point numbers
-        self._begin: Callable[[], Iterator[Tensor]] | None = None
-        self._ready: Path | None = None  # that the words say to follow, if nobody is to see values
+        self.words, self.at = state, abi.address(state)
+        self.handling: Any = None
+        self.told = 0
+        self.ready: Path | None = None
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
         self._stale = True
@@ -142,7 +157,7 @@ class Matcher:
         """Take in a path that has been made."""
         self.serial += 1
         self.paths.insert(0 if first else len(self.paths), path)
-        self._stale = True
+        self._outdate()
 
     def forget(self) -> None:
         """Expect nothing at any time."""
@@ -150,22 +165,20 @@ class Matcher:
             expected.pop(id(x), None)
         self.paths.clear()
 
+    def _outdate(self) -> None:
+        """Let the words be written anew before the next call."""
+        self._stale, self.ready = True, None
+
     # ------------------------------------------------------------ expecting
 
-    def start(
-        self, given: Sequence[Any], sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
-    ) -> None:
-        """Expect the first event of the latest path, of these arguments.
-
-        `sources` gives Tensors of them where the call leaves the paths, and is learned from if it `learns`.
-        """
-        self._begin, self._learns = sources, learns
+    def start(self, given: Sequence[Any]) -> None:
+        """Expect the first event of the latest path, of these arguments."""
         self._known, self._pending = -1, None
         self.serial += 1
         if self._stale:
             self.describe()
-        if self.paths[0] is self._ready:
-            self.state[NEXT_EVENT] = self._ready.begin
+        if self.paths[0] is self.ready:
+            self.state[NEXT_EVENT] = self.ready.begin
         else:
             self._follow(self.paths[0], 0)
         self.restart(given)
@@ -174,15 +187,15 @@ class Matcher:
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
         self.left = self._warned = False
-        self.state[layout.COMPUTED] = 0
+        self.state[layout.COMPUTED] = self.state[layout.SEEN] = 0
         places = self.program.places
         for k, x in enumerate(given):
             places[k][...] = x._v if isinstance(x, Handle) else x
         handling = error_mode.get()
-        if handling is not self._handling:
-            self._handling = handling
-            self._told, self._raising, _ = forward.reported(handling)
-            self.state[layout.MATCHING_ERRORS] = id(handling)
+        if handling is not self.handling:
+            self.handling = handling
+            self.told, self._raising, _ = forward.reported(handling)
+            self.state[layout.MATCHING_ERRORS], self.state[layout.ERRORS_TOLD] = id(handling), self.told
 
     def observe(self, see_value: Callable[[], None] | None) -> None:
         """Let somebody know of each value that is looked at in the call that begins."""
@@ -208,7 +221,8 @@ class Matcher:
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
-        self._ready = path if self.see_value is None else None
+        state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(self.results[path.result])
+        self.ready = path if self.see_value is None else None
 
     @property
     def _computed(self) -> int:
@@ -247,7 +261,7 @@ class Matcher:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode or op is POWER:
             return None
-        if error_mode.get() is not self._handling:
+        if error_mode.get() is not self.handling:
             return None
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
@@ -289,7 +303,7 @@ class Matcher:
                 known is not None
                 and known.function is function
                 and alike(known.kwargs, kwargs)
-                and error_mode.get() is self._handling
+                and error_mode.get() is self.handling
                 and self._are_given(k, known.args, args)
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
@@ -322,7 +336,7 @@ class Matcher:
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        taken = event.op is TAKE and self.program.exact[k] and error_mode.get() is self._handling
+        taken = event.op is TAKE and self.program.exact[k] and error_mode.get() is self.handling
         if "index" not in event.attrs or not (taken or self.program.views[k]):
             return None
         if not alike(event.attrs["index"], index):
@@ -558,7 +572,7 @@ class Matcher:
             if before is not None:
                 error_mode.reset(before)
         raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
-        self._warned = self._warned or bool(raised & self._told)
+        self._warned = self._warned or bool(raised & self.told)
 
     def like(self, x: Handle) -> Any:
         """Return the buffer of a Tensor's value."""
@@ -568,6 +582,7 @@ class Matcher:
 
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
+        self.state[layout.SEEN] = 1
         if self.see_value is not None:
             self.see_value()
         source = self._source(x)
@@ -599,12 +614,13 @@ class Matcher:
             self.learner = Learner() if self._learns() else None
             self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
-            self.left = self._stale = True
+            self.left = True
+            self._outdate()
             if self._computed < self._known and not self._warned:
                 self._run(self._known)
         elif len(self._recorded) >= self._known:
             return
-        before, handling = _enabled.get(), error_mode.set(self._handling)
+        before, handling = _enabled.get(), error_mode.set(self.handling)
         try:
             _enabled.set(self.recording)
             self._record()
@@ -617,7 +633,6 @@ class Matcher:
     def _record(self) -> None:
         learner, self.learner = self.learner, None
         if not self._recorded:
-            assert self._begin is not None
             handles = self._begin()
             for x in self.arguments:
                 self._pending = x
@@ -782,7 +797,7 @@ class Matcher:
                 return computed and what.compute(self._computed, pull, 0) and what.holds()
         before = error_mode.set(self._raising) if what.calls[pull] else None
         try:
-            found = what.compute(self._computed, pull, self._told)
+            found = what.compute(self._computed, pull, self.told)
             if not found:  # by the rows, which give all values; a plan does not
                 self._computed = len(self.program.events)
         except FloatingPointError:
@@ -798,17 +813,19 @@ class Matcher:
 
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
-        self._begin, self.learner, self.recording.tracing = None, None, 0
+        self.learner, self.recording.tracing = None, 0
         if not self._lent:
             return []
         lent, self._lent = self._lent, {}
         if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
             return []
-        before, self.paths, self._stale = self.paths, [], True
+        before, self.paths = self.paths, []
+        self._outdate()
         return before
 
     def renew(self) -> None:
         """Let the Tensors go that now have histories, and have others in their places."""
-        self._recorded, self._filled, self._stale = [], [], True
+        self._recorded, self._filled = [], []
+        self._outdate()
         self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
         self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]

@@ -132,6 +132,7 @@ class Path(Computation):
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
+        self.from_first: list[Planning | None] = [None, None]  # of calls that compute all in the end
         self._comparison: Comparison | None = None  # of which the words know
         self.reason = ""  # why there is no product
         self.served = 0
@@ -214,6 +215,8 @@ class Path(Computation):
         found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
         if len(self.plans) < MOST_PLANS:
             self.plans[begin, pull] = found
+            if begin == 0:
+                self.from_first[pull] = found
         return found
 
     def explain(self) -> Way:

@@ -11,6 +11,7 @@ import functools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import TOLD
 from tapegrad.kernels.words import Address
 
-MOST_STEPS = 4096  # of a program that is planned
+MOST_STEPS = 1 << 14  # of a program that is planned
 
 
 class Plan:
@@ -57,6 +58,7 @@ class Plan:
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._touched: dict[int, list[Access]] = {}  # by owner, in order
+        self._loaded: dict[Any, Address] = {}  # kernels by what they are made of
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -85,8 +87,11 @@ class Plan:
                 self.rows.repeat(work.rows, work.row, not work.told)
             yield
         self.arena = Arena(self._uses(schedule.items))
+        yield
         self.rows.move(self.arena)
         self.rows.seal()
+        give_back(self.arena.memory)  # up to the first run
+        yield
         places = sorted(self.rows.addresses())  # of what is left where it was
         dense = (x for x in schedule.computed() if x.is_dense)
         self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
@@ -129,6 +134,16 @@ class Plan:
         if k == len(known):
             known.append(describe(self.rows.keep(Block(np.dtype(char), min(n, BLOCK)))))
         return known[k]
+
+    def load(self, char: str, n: int, tasks: Sequence[Task], parameters: Parameters) -> Address:
+        """Return where a kernel is, which equal groups have in common."""
+        key = char, n, tuple(tasks), parameters
+        if key not in self._loaded:
+            address = assembly.load(emit_kernel(char, n, tasks, parameters))
+            if not address:
+                raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
+            self._loaded[key] = address
+        return self._loaded[key]
 
     def watch(self, events: Sequence[int]) -> None:
         """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
@@ -291,9 +306,7 @@ class _Fused:
         names = (tuple(order[name] for name in part) for part in parts)
         truths = frozenset(order[name] for name in given if name in known and known[name].char == "?")
         parameters = Parameters(stretched, truths, *names)
-        address = assembly.load(emit_kernel(self.char, self.n, tasks, parameters))
-        if not address:
-            raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
+        address = self.plan.load(self.char, self.n, tasks, parameters)
         places = [
             (self.parts[name].at, 1, 1, 0)
             if name in self.parts

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.comparing import have_same_bytes
 from tapegrad.compilation.copies import Copies
 from tapegrad.compilation.events import (
     ARGUMENT,
@@ -449,8 +450,7 @@ def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
         return False
     if not x.size or not (x.flags.c_contiguous and y.flags.c_contiguous):
         return x.tobytes() == y.tobytes()
-    found: Any = [memoryview(a.reshape(-1).view(np.uint8)) for a in (x, y)]  # type: ignore[arg-type]
-    return bool(found[0] == found[1])
+    return have_same_bytes(x, y)
 
 
 def _recorded(event: Event, operands: list[Any]) -> np.ndarray:

@@ -17,9 +17,6 @@ from tapegrad.compilation.paths import Path
 from tapegrad.compilation.planning import agree
 from tapegrad.compilation.recorded import jacobians
 from tapegrad.compilation.state import State
-from tapegrad.compilation.wanted import Wanted
-from tapegrad.core.grad_mode import _enabled
-from tapegrad.core.storage import OPEN
 from tapegrad.errors import ReplayError
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
@@ -95,8 +92,6 @@ class Replay:
         What keeps all calls of the function from that.
     laneless
         Why there is no program of many calls at once.
-    shortcut
-        What computes most calls, where there is nothing to do but that.
     """
 
     def __init__(
@@ -105,7 +100,6 @@ class Replay:
         self._f, self._where, self._assume, self.refused = f, where, assume, refused
         self.replayed = self._in_vain = 0
         self.changed = ""
-        self.shortcut: Shortcut | None = None
         self.laneless = ""
         self._teams: tuple[Path | None, dict[tuple[int, bool], list[Lanes]]] = None, {}
         self._observer: Observer | None = None  # of the call at work
@@ -126,7 +120,7 @@ class Replay:
 
     def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any]) -> Any:
         """Call the function while it is watched."""
-        self._check = self._observer = self.shortcut = None
+        self._check = self._observer = None
         if self._in_vain >= MOST_IN_VAIN:
             return run(matcher.arguments)
         self._in_vain += 1
@@ -148,14 +142,14 @@ class Replay:
         entries = () if self._state is None else self._state.entries
         return next((entry for entry in entries if not entry.is_same()), None)
 
-    def note(self, matcher: Matcher, learning: Learning, given: Sequence[Any], others: Others) -> None:
+    def note(self, matcher: Matcher, others: Others) -> bool:
         """Take the program, if the call that was watched, and followed it, shows that it may run alone."""
         observer, path = self._observer, matcher.path
         if observer is None or self.refused:
-            return
+            return False
         if observer.looks:
             self._refuse(observer.looks if path is self._begun else ())
-            return
+            return False
         known = path is self._path and self._codes >= observer.codes.keys() and others.is_as(self._others)
         changed = self._changed()
         if changed is not None:
@@ -163,12 +157,12 @@ class Replay:
         elif self._state is not None and known:
             self._check, self._serial = Check(self._state.entries, self._assume), matcher.serial
             self._in_vain = 0
-            if not others.kwargs and all(type(x) in (float, np.ndarray) for x in (*given, *others.trees)):
-                self.shortcut = Shortcut(self, matcher, learning, given, others.args, self._where)
+            return True
         else:
             self._state = State(self._f, observer, others.roots())
             self._codes, self._path, self._others = {*observer.codes}, path, others
             self._refuse(self._state.violations)
+        return False
 
     def see(self, learning: Learning) -> None:
         """Look whether there will be no program."""
@@ -240,87 +234,6 @@ class Replay:
         changed = f"; run again, as this had changed: {self.changed}" * bool(self.changed)
         laneless = f"; no lanes: {self.laneless}" * bool(self.laneless)
         return f"Python skipped at {self.replayed:,} calls{changed}{laneless}"
-
-
-class Shortcut:
-    """Calls whose arguments are single leaves, which a plan computes: one function, as nothing takes less.
-
-    Parameters
-    ----------
-    replay, matcher, learning
-        Those of these calls.
-    given, others
-        The arguments of such a call that it is differentiated by, and the others.
-    where
-        Positions of the former, and whether derivatives are given in a tuple.
-    """
-
-    def __init__(
-        self,
-        replay: Replay,
-        matcher: Matcher,
-        learning: Learning,
-        given: Sequence[Any],
-        others: Sequence[Any],
-        where: tuple[tuple[int, ...], bool],
-    ) -> None:
-        self._replay, self._matcher, self._learning = replay, matcher, learning
-        self._handling = error_mode.get()
-        self._told = forward.reported(self._handling)[0]
-        places, self._several = where
-        self._takes = [
-            (k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), buffer)
-            for k, x, buffer in zip(places, given, matcher.program.arguments, strict=True)
-        ]
-        self._count = len(given) + len(others)
-        free = [k for k in range(self._count) if k not in places]
-        self._others = [*zip(free, others, strict=True)]
-
-    def __call__(self, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
-        """Return the value and derivatives; None where more is to be done, or looked at."""
-        matcher, pull = self._matcher, wanted.pull
-        path = matcher.path
-        planning = path.plans.get((0, pull))
-        if (
-            planning is None
-            or planning.plan is None
-            or wanted.directed
-            or planning.plan.rows.calls
-            or len(args) != self._count
-            or error_mode.get() is not self._handling
-            or _enabled.get() is not True
-            or OPEN
-        ):
-            return None
-        for k, kind, shape, strides, buffer in self._takes:
-            x = args[k]
-            if type(x) is not kind:
-                return None
-            if kind is not float and (
-                x.shape != shape or x.strides != strides or x.dtype is not buffer.dtype
-            ):
-                return None
-        for k, known in self._others:
-            if not is_same_argument(args[k], known):
-                return None
-        learning = self._learning
-        if not learning.lock.acquire(False):
-            return None
-        try:
-            if learning.tasks or not self._replay.holds(matcher):
-                return None
-            for k, _, _, _, buffer in self._takes:
-                buffer[...] = args[k]
-            if not planning.plan.run(self._told):
-                return None
-            self._replay.replayed += 1
-            path.served += 1
-            if not pull:
-                return path.value(), None
-            parts = tuple([part() for part in path.parts])
-            return path.value(), parts if self._several else parts[0]
-        finally:
-            learning.lock.release()
 
 
 def raise_refused(f: Any, refused: Sequence[str]) -> NoReturn:

@@ -157,6 +157,9 @@ class Schedule:
         self.items: list[Item] = []
         self._copies = Rows()  # of parts of arrays that are joined
         self._log: dict[int, list[Access]] = {}  # by owner, as the steps come
+        # Of those the ones that a step may have to wait for: what a later one has written over waited itself.
+        self._reads: dict[int, list[Access]] = {}
+        self._writes: dict[int, list[Access]] = {}
         self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
 
     def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
@@ -216,14 +219,20 @@ class Schedule:
                 self.items[k].place = k
         item.add(work)
         for x, writes in touched(work):
-            self._log.setdefault(x.owner, []).append(Access(x, item, writes, x.is_each(extent)))
+            access = Access(x, item, writes, x.is_each(extent))
+            self._log.setdefault(x.owner, []).append(access)
+            if writes:
+                for known in (self._reads, self._writes):
+                    known[x.owner] = [old for old in known.get(x.owner, ()) if not x.covers(old.operand)]
+            (self._writes if writes else self._reads).setdefault(x.owner, []).append(access)
 
     def _latest(self, work: Work) -> tuple[Item | None, bool]:
         """The last item to wait for, and whether it may be joined."""
         last, joinable = None, True
         for x, writes in touched(work):
-            for known in self._log.get(x.owner, ()):
-                if not (writes or known.writes) or not x.overlaps(known.operand):
+            found = self._writes.get(x.owner, [])
+            for known in found + self._reads.get(x.owner, []) if writes else found:
+                if not x.overlaps(known.operand):
                     continue
                 same = (x.low, x.high) == (known.operand.low, known.operand.high)
                 fits = same and known.each and x.is_each(work.extent)

@@ -157,6 +157,8 @@ class Call:
 
     Attributes
     ----------
+    f, where
+        The function, positions of these arguments, and whether derivatives are given in a tuple.
     given
         The leaves of these, as the caller gave them.
     xs
@@ -169,8 +171,8 @@ class Call:
     """
 
     __slots__ = (
-        "_args", "_f", "_kwargs", "_leaves", "_places", "_several", "_structures", "_tensors", "_visible",
-        "given", "outside", "v", "what", "xs",
+        "_args", "_kwargs", "_leaves", "_places", "_several", "_structures", "_tensors", "_visible",
+        "f", "given", "outside", "v", "what", "where", "xs",
     )  # fmt: skip
 
     def __init__(
@@ -188,7 +190,7 @@ class Call:
             self.v, args = args[-1], args[:-1]
             if not args:
                 raise TypeError(f"{what}: arguments and a direction are wanted, (x, v); found one argument")
-        self.what, self._f, self._args, self._kwargs = what, f, args, kwargs
+        self.what, self.f, self.where, self._args, self._kwargs = what, f, where, args, kwargs
         self._visible = True
         self._places, self._several = where
         self._structures: list[Structure] = []
@@ -237,12 +239,8 @@ class Call:
         args = list(self._args)
         for k, part in zip(self._places, self._trees(leaves), strict=True):
             args[k] = part
-        found = self._f(*args, **self._kwargs)
-        if found is None:
-            raise GradientError(
-                f"{self.what}: the function is to return what is differentiated, found None; does it lack "
-                "its return?"
-            )
+        found = self.f(*args, **self._kwargs)
+        self.check_returned(found)
         if not has_aux:
             return found, None
         if not isinstance(found, tuple) or len(found) != 2:
@@ -250,6 +248,14 @@ class Call:
                 f"{self.what}: has_aux=True takes a function of (value, aux), found {_kind(found)}"
             )
         return found
+
+    def check_returned(self, found: Any) -> None:
+        """Refuse a function that returns nothing."""
+        if found is None:
+            raise GradientError(
+                f"{self.what}: the function is to return what is differentiated, found None; does it lack "
+                "its return?"
+            )
 
     def _trees(self, leaves: Sequence[Operand]) -> Sequence[Tree]:
         if self._structures == [LEAF]:

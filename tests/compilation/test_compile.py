@@ -4,6 +4,7 @@ import contextlib
 import copy
 import gc
 import pickle
+import re
 import threading
 import warnings
 import weakref
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.compilation import events
+from tapegrad.compilation import events, kinds
 from tapegrad.compilation.learning import MOST_PATHS
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.reverse import FEW
@@ -718,6 +719,101 @@ def test_what_is_no_number_is_refused_as_ever():
         with pytest.raises(GradientError, match="return one number"):
             compiled.value_and_grad(np.ones(3))
         np.testing.assert_array_equal(compiled(np.ones(3)), 2 * np.ones(3))
+
+
+@pytest.mark.skipif(not abi.native(), reason="a portable build compares no calls")
+@pytest.mark.parametrize(
+    ("f", "argnums", "args"),
+    [
+        (lambda x: np.sin(x) * x, 0, (0.5,)),
+        (lambda x: np.sum(np.sin(x) * x), 0, (ARRAY,)),
+        (lambda x, y: x * y + y, (0, 1), (0.5, 0.25)),
+        (lambda k, x, y=2.0: np.sum(x * k * y), 1, (3, ARRAY.astype("f4"))),
+        (lambda k, x, y, *z: np.sum(x * k) * y * len(z), (2, 1), (3, ARRAY, 0.5, 1, 2, 3)),
+    ],
+)
+def test_what_plans_compute_takes_a_shortcut(f, argnums, args):
+    """One function of Python's does all there is to do, until a call is no longer as it was."""
+    compiled, recorded = tg.compile(f, argnums, wait=True), tg.func.value_and_grad(f, argnums)
+    for _ in range(6):
+        compiled.value_and_grad(*args), compiled(*args), compiled.grad(*args)
+
+    def moved(x):
+        return x * 1.5 if isinstance(x, (float, np.ndarray)) else x
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kinds._Work, "result", lambda *_: pytest.fail("no shortcut was taken"))
+        for _ in range(3):
+            args = tuple(map(moved, args))
+            value, gradient = compiled.value_and_grad(*args)
+            wanted, expected = recorded(*args)
+            assert value == wanted == compiled(*args)
+            for found in (gradient, compiled.grad(*args)):
+                for x, y in zip(*map(as_tuple, (found, expected)), strict=True):
+                    np.testing.assert_allclose(x, y, rtol=1e-14 if np.asarray(y).dtype == float else 1e-6)
+    for other in (args[:-1], (*args, 1.0, 2.0, 3.0)):
+        try:
+            wanted = recorded(*other)[0]
+        except TypeError as error:
+            with pytest.raises(TypeError, match=re.escape(str(error))):
+                compiled.value_and_grad(*other)
+        else:
+            assert compiled.value_and_grad(*other)[0] == wanted
+
+
+def as_tuple(x):
+    return x if isinstance(x, tuple) else (x,)
+
+
+def test_what_a_shortcut_has_to_leave():
+    """Errors, Tensors that are kept, values that are looked at, and another program meanwhile."""
+    kept, how = [], []
+    inner = tg.compile(lambda x: x * x, wait=True)
+    for _ in range(6):
+        inner.grad(1.0)
+
+    def f(x):
+        y = x * 2.0
+        if how[0] == "raise":
+            raise ZeroDivisionError(how[0])
+        if how[0] == "keep":
+            kept.append(x)
+        if how[0] == "refer":
+            kept.append(weakref.ref(x))
+        if how[0] == "look":
+            kept.append(x.item())
+        if how[0] == "inner":
+            kept.append(inner.grad(3.0))
+        if how[0] == "thread":
+            thread = threading.Thread(target=lambda: kept.append(inner.grad(3.0)))
+            thread.start()
+            thread.join()
+        return y * x
+
+    compiled, x = tg.compile(f, wait=True), 0.0
+    ways = [*[""] * 6, "raise", "", "", "keep", "", "", "refer", "", "look", "", "inner", "", "thread", ""]
+    for way in ways:
+        how[:], x = [way], x + 0.5
+        if way == "raise":
+            with pytest.raises(ZeroDivisionError, match="raise"):
+                compiled.value_and_grad(x)
+            continue
+        assert compiled.value_and_grad(x) == (2.0 * x * x, 4.0 * x), way
+    assert kept[0].item() == 5.0 and kept[1]() is None and kept[2:] == [7.5, 6.0, 6.0]
+
+
+def test_nothing_is_refused_by_what_was_asked():
+    def f(x):
+        y = x * x
+        return y if x < 2.0 else None
+
+    compiled = tg.compile(f, wait=True)
+    for x in (0.5, 1.0, 1.5, 3.0, 1.0, 3.0):
+        if x < 2.0:
+            assert compiled.grad(x) == 2.0 * x
+        else:
+            with pytest.raises(GradientError, match=r"grad: the function is to return .* found None"):
+                compiled.grad(x)
 
 
 def test_what_a_tensor_has_not_is_told_as_ever():

@@ -166,7 +166,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE,
-) = range(20)  # fmt: skip
+    FOLLOW,
+) = range(21)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -278,9 +279,10 @@ EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 # results it may hold yet, its length at most, and a list for the places of operands that are arrays. Of each
 # the op, the Tensor of its result by what tells it later (address, serial of the tape, position), the value,
 # and two operands: that of a Tensor with a history, else None twice and the operand or its value. Three times
-# None is no operand. At last True, where the value is a shadow, as it has so many bytes.
+# None is no operand. At last True, where the value is a shadow, as it has so many bytes. Such a result weighs
+# a part of its size, by SHADOWED, as a program has its pages while they are needed.
 TRACE_LIST, TRACE_BYTES, TRACE_LENGTH, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_WORDS = range(6)
-TRACE_ENTRIES = 12  # of an operation
+TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at
@@ -290,11 +292,13 @@ TRACE_ENTRIES = 12  # of an operation
 # dtype's code, 0 for anything else; and where words of a call are that means it, see below. For numbers that
 # are looked at MATCHING has the first event of the path, of how many the results are computed, what runs
 # rows, and which, or 0 where Python has to; how many arguments there are, which have rows like those of
-# events in front of the first; and ops of comparisons.
+# events in front of the first. For calls of the function from compiled code: the end of the path, the Tensor
+# that it returns then, whether a value was looked at, and which errors of numbers are told. At last ops of
+# comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
-    ARGUMENT_COUNT, COMPARISONS,
-) = range(9)  # fmt: skip
+    ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_TOLD, COMPARISONS,
+) = range(13)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL, EVENT_SIZE = 0, 1, 2, 6, 7, 8, 9
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
@@ -328,7 +332,7 @@ CALL_OF, CALL_COUNT, CALL_NAMES, CALL_ARGUMENTS = range(4)
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS = range(7)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 7, 15, 23, 31
-RUN_ROWS, RUN_ALL, GIVE_FUNCTION = range(3)
+RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION = range(4)
 # A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
 # total, a reduction, a product, and sums of short rows by themselves.
 (

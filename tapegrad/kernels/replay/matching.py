@@ -215,3 +215,63 @@ def is_copied(target: int, x: int) -> int:
         return 0
     copy(obj(target).data, obj(x).data, size_of(x))
     return 1
+
+
+def follow(module: int, args: int, count: int) -> int:
+    """``follow(matching, plan, f, *args)``: call a function in the mode in which operations are compared.
+
+    If it has followed the path at hand to its end, nobody has looked at a value or keeps a Tensor, and the
+    plan has computed the call, it gives the words of the plan; else what the function gives.
+    """
+    g, given = i64(shared()), i64(args)
+    matching, plan = obj(given[0]).data, obj(given[1]).data
+    m = i64(matching)
+    m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
+    known = holders(matching, i64(plan).weak_references_at)
+    if put_in_force(m.matching_mode) == 0:
+        return 0
+    g[MATCHING] = matching
+    found, error = call(g.vectorcall, given[2], args + 24, count - 3, 0), stack(3)
+    followed = g.matching == matching  # which ends where the call has left the path
+    g[MATCHING] = 0
+    if found == 0:
+        invoke(g.error_take, error, error + 8, error + 16)
+    back = put_in_force(g.true)
+    if found == 0:
+        invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
+        return 0
+    if back == 0:
+        invoke(g.decref, found)
+        return 0
+    if followed == 0 or m.next_event != m.last_event or found != m.result_handle:
+        return found
+    kept = holders(matching, i64(plan).weak_references_at)
+    if m.computed != 0 or m.seen != 0 or kept == 0 or kept != known:
+        return found
+    invoke(g.decref, found)
+    i64(plan)[TOLD] = m.errors_told
+    if call(m.run_function, RUN_PLAN, plan, 0, 0):
+        found = given[1]
+    invoke(g.incref, found)
+    return found
+
+
+def put_in_force(mode: int) -> int:
+    """Let a mode be in force; 0 with an error set."""
+    g = i64(shared())
+    token = call(g.context_set, g.mode, mode)
+    if token == 0:
+        return 0
+    invoke(g.decref, token)
+    return 1
+
+
+def holders(matching: int, weak: int) -> int:
+    """How many refer to the Tensors of all arguments; 0 if anybody refers to one weakly."""
+    m, found = i64(matching), 0
+    for q in range(m.argument_count):
+        handle = i64(m.first_event - 8 * EVENT_SIZE * (q + 1)).event_handle
+        if i64(handle + weak)[0] != 0:
+            return 0
+        found += obj(handle).refcount
+    return found

@@ -197,6 +197,8 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
     """
     if what == GIVE_FUNCTION:
         return address(run_words)
+    if what == RUN_PLAN:
+        return run_plan(state)
     came = run_rows(state, begin, end)
     if what == RUN_ROWS or came < end:
         return came
@@ -209,18 +211,22 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
 
 def run_words(module: int, words: int) -> int:
     """A function of Python's, of an array of these words: whether all rows were run and nothing was met."""
-    state = obj(words).data
+    s = i64(obj(words).data)
+    found = s[NO_AND_YES]
+    if run_plan(obj(words).data):
+        found = s[NO_AND_YES + 1]
+    invoke(s.add_reference, found)
+    return found
+
+
+def run_plan(state: int) -> int:
+    """Run the rows of a plan from the first one that its words say; whether all were, and nothing was met."""
     s = i64(state)
     if s.first_row == 0:
         s[ABANDONED] = 0
         s[ERRORS_MET] = 0
     s[CAME_TO] = run_program(RUN_ALL, state, s.first_row, s.end_row)
-    good = s.came_to == s.end_row and s.abandoned == 0 and s.held == 0 and s.errors_met & s.told == 0
-    found = s[NO_AND_YES]
-    if good:
-        found = s[NO_AND_YES + 1]
-    invoke(s.add_reference, found)
-    return found
+    return s.came_to == s.end_row and s.abandoned == 0 and s.held == 0 and s.errors_met & s.told == 0
 
 
 def is_held(events: int, count: int, weak: int) -> int:

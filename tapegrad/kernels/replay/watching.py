@@ -63,12 +63,16 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
         latest = i64(obj(entries).items + 8 * (length - TRACE_ENTRIES))
         if call(g.long_as, latest[1]) == out and call(g.long_as, latest[3]) == call(g.long_as, obj(out).at):
             return 0  # by Python, which has recorded it
-    w[TRACE_BYTES] = w[TRACE_BYTES] - bytes_of(obj(out).v)
+    value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
+    held = bytes_of(value)
+    large = held >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS != 0
+    if large:
+        held = held // SHADOWED
+    w[TRACE_BYTES] = w[TRACE_BYTES] - held
     if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
         w[TRACE_BYTES] = -1
         return 0
-    value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
-    if bytes_of(value) >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS:
+    if large:
         i64(args)[0] = value
         value, shadowed = call(g.vectorcall, g.shadow, args, 1, 0), g.true
         if value == 0:

@@ -1,0 +1,151 @@
+"""Calls that plans compute, in as few steps as there can be."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tapegrad.compilation.comparing import is_same_argument
+from tapegrad.compilation.wanted import Wanted
+from tapegrad.core.compiled_methods import METH_FASTCALL, builtin
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.storage import OPEN
+from tapegrad.func.calls import Call
+from tapegrad.kernels import machine
+from tapegrad.kernels.replay import layout
+from tapegrad.ops.forward import error_mode
+
+if TYPE_CHECKING:
+    from tapegrad.compilation.kinds import Kind
+    from tapegrad.compilation.plan import Plan
+
+Where = tuple[tuple[int, ...], bool]  # positions of arguments, and whether derivatives are given in a tuple
+
+
+@functools.cache
+def _follow() -> Callable[..., Any]:
+    """Return ``follow(matching, plan, f, *args)`` of `kernels.replay.matching`."""
+    made: Callable[..., Any] = builtin("follow", METH_FASTCALL, machine.load()[0](layout.FOLLOW, 0, 0, 0))
+    return made
+
+
+class Shortcut:
+    """Calls whose arguments are single leaves, which a plan computes: one function, as nothing takes less.
+
+    Parameters
+    ----------
+    kind
+        What is known of these calls.
+    f, where
+        The function, and what it is differentiated by.
+    given, others
+        The leaves of such a call, and where Python is skipped all other arguments.
+    """
+
+    def __init__(self, kind: Kind, f: Any, where: Where, given: Sequence[Any], others: Sequence[Any]) -> None:
+        self._kind, self._work, self._matcher, self._replay = kind, kind.work, kind.matcher, kind.replay
+        self._f, (places, self._several), self._where = f, where, where
+        self._takes = [
+            (q, k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), getattr(x, "dtype", None))
+            for q, (k, x) in enumerate(zip(places, given, strict=True))
+        ]
+        self._least, self._count = max(places) + 1, len(given) + len(others)
+        self._others = [*zip((k for k in range(self._count) if k not in places), others, strict=False)]
+        self._alone = 1 if self._count == 1 else None  # how many arguments there are, if no others
+        self._follow, self._begin_again = _follow(), self._begin
+        self._asked: tuple[Wanted, tuple[Any, ...]] | None = None  # by the call at work
+
+    def __call__(self, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """Return the value and derivatives; None where more is to be done, or looked at."""
+        matcher, replay = self._matcher, self._replay
+        path = matcher.ready if replay is None else matcher.path
+        if (
+            path is None
+            or (planning := path.from_first[wanted.pull]) is None
+            or (plan := planning.plan) is None
+            or wanted.directed
+            or plan.rows.calls
+            or len(args) < self._least
+            or error_mode.get() is not matcher.handling
+            or _enabled.get() is not True
+            or OPEN
+        ):
+            return None
+        learning = self._kind.learning
+        if not learning.lock.acquire(False):
+            return None
+        try:
+            if learning.tasks:
+                return None
+            if replay is None:
+                if path is not matcher.ready or path is not matcher.paths[0]:
+                    return None
+            elif not (len(args) == self._alone or self._is_known(args)) or not replay.holds(matcher):
+                return None
+            places = path.program.places
+            for q, k, kind, shape, strides, dtype in self._takes:
+                x = args[k]
+                if type(x) is not kind:
+                    return None
+                if kind is not float and (x.shape != shape or x.strides != strides or x.dtype is not dtype):
+                    return None
+                places[q][...] = x
+            if replay is None:
+                found = self._called(plan, wanted, args)
+                if found is not None:
+                    return found
+            elif plan.run(matcher.told):
+                replay.replayed += 1
+            else:
+                return None
+            path.served += 1
+            value = path.value()
+            if not wanted.pull:
+                return value, None
+            parts = [part() for part in path.parts]
+            return value, tuple(parts) if self._several else parts[0]
+        finally:
+            learning.lock.release()
+
+    def _is_known(self, args: tuple[Any, ...]) -> bool:
+        """Whether all other arguments are those of calls that were watched."""
+        return len(args) == self._count and all(is_same_argument(args[k], x) for k, x in self._others)
+
+    def _called(self, plan: Plan, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """Call the function while operations are compared; None if the plan has computed what it does."""
+        matcher, work, words, known = self._matcher, self._work, plan.rows.memory, False
+        try:
+            try:
+                self._kind.calls += 1
+                self._asked, work.begin = (wanted, args), self._begin_again
+                if len(args) == 1:
+                    found = self._follow(matcher.words, words, self._f, matcher.arguments[0])
+                else:
+                    given = list(args)
+                    for q, k, *_ in self._takes:
+                        given[k] = matcher.arguments[q]
+                    found = self._follow(matcher.words, words, self._f, *given)
+                    del given
+                known = found is words
+                if known:
+                    return None
+                outcome = [found]
+                del found  # as nobody else is to have it
+                value, parts = work.completed(outcome.pop(), [args[k] for k in self._where[0]], wanted)
+                return value, parts and (tuple(parts) if self._several else parts[0])
+            except BaseException as error:
+                matcher.leave(f"{type(error).__name__} was raised")
+                raise
+        finally:
+            if known:
+                self._kind.in_vain, work.begin = 0, None
+            else:
+                work.end()
+            self._asked = None
+
+    def _begin(self) -> Call:
+        """The call at work, as it is recorded after all."""
+        assert self._asked is not None
+        wanted, args = self._asked
+        return Call(wanted.what, self._f, self._where, args, {})
