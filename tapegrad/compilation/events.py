@@ -378,7 +378,7 @@ class Learner:
             op, *told = self.entries[before : before + 4]
             means = function in op.functions and isinstance(op, (*WITHOUT_ERRORS, Passive))
             listed = self.entries[before + 5]
-            same = means and type(listed) is list and self.told(out) == History(*told)
+            same = means and type(listed) is list and self.history_of(out) == History(*told)
             if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):
                 brought = deque((q, x) for q, x in enumerate(listed) if type(x) not in (History, Flat))
                 given = tuple(self._given(x, brought) for x in args)
@@ -394,14 +394,14 @@ class Learner:
         if brought and brought[0][1] is x:
             return Brought(brought.popleft()[0])
         if isinstance(x, Handle):
-            return self.told(x) or UNKNOWN
+            return self.history_of(x) or UNKNOWN
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
             parts = tuple(self._given(part, brought) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN
 
-    def told(self, x: Handle) -> History | None:
+    def history_of(self, x: Handle) -> History | None:
         """What tells a Tensor that was computed in the call; None for any other."""
         if x._tape is not None:
             return _history(x)
@@ -467,8 +467,10 @@ class Learner:
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
     ) -> None:
         """List an operation whose result has no history, if it is of Tensors that the call has computed."""
-        followed = [x for x in operands if isinstance(x, Handle) and self.told(x) is not None]
-        outside = any(requires_grad(x) and self.told(x) is None for x in operands if isinstance(x, Handle))
+        followed = [x for x in operands if isinstance(x, Handle) and self.history_of(x) is not None]
+        outside = any(
+            requires_grad(x) and self.history_of(x) is None for x in operands if isinstance(x, Handle)
+        )
         if followed and not outside and out._tape is None and out._extra is None:
             told = History(id(out), FLAT, len(self._flat))
             self._list(op, operands, attrs, out, told)
@@ -481,7 +483,7 @@ class Learner:
         derivative is written, or that has one. Any other write to what the call has computed, or of it, is
         not learned from.
         """
-        told = self.told(x)
+        told = self.history_of(x)
         if told is None and not requires_grad(new):
             return None
         if told is None or not _is_apart(x, by) or told in self._histories:

@@ -221,7 +221,8 @@ class Matcher:
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
-        state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(self.results[path.result])
+        result = self.handle(path, Source(RESULT, path.result))
+        state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(result)
         self.ready = path if self.see_value is None else None
 
     @property
@@ -390,7 +391,7 @@ class Matcher:
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
         k = self.position
-        if self.left or _enabled.get() is not self.mode or error_mode.get() is not self._handling:
+        if self.left or _enabled.get() is not self.mode or error_mode.get() is not self.handling:
             return False
         found = self.program.written.get(k)
         if found is None:
@@ -431,9 +432,9 @@ class Matcher:
             if any(x is self._filled[q] for x in handles):
                 del self._filled.pop(q)._v
 
-    def told(self, x: Handle) -> Any:
+    def history_of(self, x: Handle) -> Any:
         """What tells a Tensor to the learner."""
-        return None if self.learner is None else self.learner.told(x)
+        return None if self.learner is None else self.learner.history_of(x)
 
     def written(self, x: Handle, new: Any, by: Handle) -> Any:
         """What tells a Tensor to the learner, if it lists a write to it."""
@@ -687,7 +688,7 @@ class Matcher:
 
     def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
-        told = self.told(x)
+        told = self.history_of(x)
         version = 0 if x._extra is None else x._extra.version
         self._record_value(j, operands)
         base.extra(x).version = version + 1
@@ -695,7 +696,7 @@ class Matcher:
         if told is not None and call is not None:
             how = call.args
             if how and how[1] is not None:
-                how = how[0], self.told(self.handle(self.path, how[1]))
+                how = how[0], self.history_of(self.handle(self.path, how[1]))
             self.note_write(told, how, x)
 
     def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:

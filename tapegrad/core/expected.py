@@ -67,7 +67,7 @@ class Matcher(Protocol):
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor of this program be written to at an index; whether that is expected."""
 
-    def told(self, x: Handle) -> Any:
+    def history_of(self, x: Handle) -> Any:
         """What tells a Tensor that was computed in a call that is listed; None for any other."""
 
     def written(self, x: Handle, new: Any, by: Handle) -> Any:

@@ -421,7 +421,7 @@ def _listed(matcher: Matcher, x: Any, index: Any, shape: tuple[int, ...], new: A
     told = None if base is None else matcher.written(base, new, x)
     if told is None:
         return False
-    seen = None if base is x else matcher.told(x)
+    seen = None if base is x else matcher.history_of(x)
     if base is x and update and is_tensor(new) and new._v.flags.writeable and new._v.strides == x._v.strides:
         value, attrs = new._v, {"shape": shape}
         out = record(REGISTRY["reshape"], value.view(), (new,), attrs)
