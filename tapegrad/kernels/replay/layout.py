@@ -141,6 +141,7 @@ DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32,
 C_CONTIGUOUS, CONTIGUOUS, OWNER, ALIGNED, WRITEABLE = 1, 3, 4, 0x100, 0x400  # an array's flags
 C_ORDER = 0  # NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, SIZE_AT, ITEMS_AT, ALLOCATED_AT = 24, 16, 0, 8, 16, 24, 32
+BYTEARRAY_AT = 40  # the address of its bytes
 TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
 UFUNC_COUNTS_AT, UFUNC_LOOPS_AT, UFUNC_DATA_AT, UFUNC_TYPES_AT, UFUNC_CODES_AT = 16, 32, 40, 48, 64
 
@@ -165,8 +166,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 # What the entry point does.
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
-    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE,
-) = range(20)  # fmt: skip
+    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE, DROP,
+) = range(21)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -179,6 +180,7 @@ API = (
     "PyObject_GetItem", "PyDict_New", "PyDict_Next", "PyTuple_New", "PyObject_GetAttr", "PyObject_SetAttr",
     "PyErr_Occurred", "PyErr_CheckSignals", "PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread",
     "PyList_New", "PyObject_VectorcallDict", "PyDict_Copy", "PyObject_SetItem",
+    "PyByteArray_FromStringAndSize",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
@@ -187,7 +189,7 @@ API = (
     CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
     GET_ITEM, NEW_DICT, DICT_NEXT, NEW_TUPLE, GET_ATTRIBUTE, SET_ATTRIBUTE, ERROR_OCCURRED,
     CHECK_SIGNALS, NO_MEMORY, SAVE_THREAD, RESTORE_THREAD, NEW_LIST,
-    CALL_WITH, COPY_DICT, SET_ITEM,
+    CALL_WITH, COPY_DICT, SET_ITEM, NEW_BYTEARRAY,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_SLOT, TAPE_SLOT, AT_SLOT, EXTRA_SLOT,
@@ -219,8 +221,8 @@ API = (
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT,
-) = range(237)  # fmt: skip
-SHARED_WORDS = 238
+) = range(238)  # fmt: skip
+SHARED_WORDS = 239
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -241,6 +243,10 @@ SUM, DIFFERENCE, PRODUCT, QUOTIENT, OPPOSITE = range(1, 6)  # ARITHMETIC
 QUICK_OPERANDS = 64
 SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
+
+# The table of a tape's links (`tapegrad.tape.links`), which begins with room for so many, as a power of two,
+# and how many bits of a key are a record's number.
+LINK_COUNT, LINK_ROOM, LINK_ENTRIES, FEWEST_LINKS, LINK_KEY_BITS = 0, 1, 2, 3, 20
 
 # Where arrays that others can write to were imported latest, ways in sets: the address of the elements, the
 # serial of the tape, the position there, and the copy if it is a small one; 0 for none.
