@@ -102,8 +102,8 @@ def equal_bytes(a: int, b: int, n: int) -> int:
 def checksum(data: int, n: int) -> int:
     """A number that tells whether n bytes have changed, or changed places.
 
-    Each word is keyed by its place, and its halves are multiplied: a sum that any loop order gives. The halves
-    of the memory are read side by side, as the processor fetches along two ways more quickly than along one.
+    Each word is keyed by its place, and its halves are multiplied: a sum that any loop order gives. The two
+    halves of the memory are read side by side, as the processor fetches that more quickly.
     """
     words, total, half = i64(data), 0, n // 2048
     for turn in range(2 * half):
