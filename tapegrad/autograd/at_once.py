@@ -18,7 +18,7 @@ from tapegrad.core import compiled_methods, dispatch
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.engine.plan import end_sweep, sweeps
 from tapegrad.engine.sweep import descriptor
-from tapegrad.engine.watched import BOTH
+from tapegrad.engine.watched import BOTH, attached
 from tapegrad.errors import KernelError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
@@ -111,6 +111,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.COMPUTE_DEFERRED: compute_deferred,
             }
         )  # fmt: skip
+        compiled_methods.words[layout.ATTACHED] = attached.buffer_info()[0]
         fast = compiled_methods.METH_FASTCALL
         gradients = compiled_methods.builtin("gradients", fast, enter(layout.GRADIENTS, 0, 0, 0))
         backward = compiled_methods.builtin("backward", fast, enter(layout.BACKWARD, 0, 0, 0))

@@ -31,6 +31,7 @@ from tapegrad.core.grad_mode import enable_grad, within
 from tapegrad.core.inplace import accumulate, write
 from tapegrad.core.storage import STALE
 from tapegrad.engine.plan import Key, Result
+from tapegrad.engine.watched import attached
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
@@ -394,6 +395,7 @@ def backward(
     >>> x.grad
     tensor([2., 4.])
     """
+    since = attached[0]
     grad_tensors = _renamed("grad_variables", grad_variables, "grad_tensors", grad_tensors, GradientError)
     recording = _recording(create_graph, grad_tensors)
     retain_graph = _renamed("retain_variables", retain_variables, "retain_graph", retain_graph, ValueError)
@@ -402,6 +404,13 @@ def backward(
         if type(inputs) is not dict:
             raise TypeError(f"inputs takes a dict itself, found {type(inputs).__name__}")
         inputs = list(inputs.values())
+    _sweep_and_add(tensors, grad_tensors, retain, recording, inputs)
+    if hooks.late:
+        _add(hooks.found_late(since), recording)
+
+
+def _sweep_and_add(tensors: Any, grad_tensors: Any, retain: bool, recording: bool, inputs: Any) -> None:
+    """Add gradients to the ``.grad`` of leaves, and of results that retained it before."""
     if inputs is None and not recording and at_once.backward(tensors, grad_tensors, retain):
         return
     targets = None if inputs is None else inputs_of(inputs, "inputs")
@@ -597,7 +606,10 @@ def _backward(
     plain = not create_graph and inputs is retain_variables is None
     if self._tape is STALE:
         refresh_history(self)
+    since = attached[0]
     if plain and at_once.backward(self, gradient, bool(retain_graph)):
+        if hooks.late:
+            _add(hooks.found_late(since), False)
         return
     backward([self], gradient, retain_graph, create_graph, inputs, retain_variables=retain_variables)
 
@@ -611,6 +623,7 @@ def _retain_grad(self: Tensor) -> None:
     if not self.is_leaf and not self.retains_grad:
         extra(self).retains_grad = True
         retain(self)
+        hooks.ask_late(self)
 
 
 def install() -> None:

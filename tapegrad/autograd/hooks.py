@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.core.base import Operand, TensorOrArray, refresh_history, strip_tangents, wrap
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.storage import STALE
+from tapegrad.engine.plan import AtWork, sweeps
+from tapegrad.engine.watched import number_attached
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.tape.record import slot
 from tapegrad.tensor import Tensor
 
 __all__ = ["RemovableHandle"]
 
-_numbers = count(1)
 Hook = Callable[..., Any]
 
 
@@ -25,7 +27,7 @@ class RemovableHandle:
     """What registering a hook returns: takes it back by `remove`, or at the end of a ``with`` block."""
 
     def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
-        self._hooks, self.id = hooks, next(_numbers)
+        self._hooks, self.id = hooks, number_attached()
         hooks[self.id] = hook
 
     def remove(self) -> None:
@@ -50,9 +52,11 @@ class Hooks:
         Hooks of a leaf, for when its ``.grad`` has been updated.
     metadata
         Of the node, the user's.
+    retained
+        The result, and the sweeps that had been at work when its gradient was asked for.
     """
 
-    __slots__ = ("__weakref__", "accumulated", "metadata", "post", "pre", "tensor")
+    __slots__ = ("__weakref__", "accumulated", "metadata", "post", "pre", "retained", "tensor")
 
     def __init__(self) -> None:
         self.tensor: dict[int, Hook] = {}
@@ -60,10 +64,18 @@ class Hooks:
         self.post: dict[int, Hook] = {}
         self.accumulated: dict[int, Hook] = {}
         self.metadata: dict[Any, Any] = {}
+        self.retained: tuple[weakref.ref[Tensor], list[weakref.ref[AtWork]]] | None = None
 
     def before(self, ct: TensorOrArray) -> TensorOrArray:
         """Return the cotangent as the Tensor's hooks leave it: an array, or when recording a Tensor."""
-        return self._through(self.tensor, ct, _of_tensor)
+        found = self._through(self.tensor, ct, _of_tensor)
+        if self.retained is not None:
+            x, asked = self.retained
+            working = _working()
+            if any(working[-1] is other for other in asked):
+                place = threading.get_ident(), number_attached(), len(working)
+                late.append(Late(*place, x, _copied(found)))
+        return found
 
     def entering(self, ct: TensorOrArray) -> TensorOrArray:
         """Return the cotangent as the node's pre-hooks leave it."""
@@ -76,7 +88,7 @@ class Hooks:
             return ct
         recording = isinstance(ct, Tensor)
         # a copy: a hook may write to what it gets
-        g = ct.clone() if isinstance(ct, Tensor) else from_array(ct)
+        g = _copied(ct)
         for hook in list(hooks.values()):
             g = within({"recording": recording and is_grad_enabled()}, check, hook, g)
         return g if recording else g._v
@@ -106,6 +118,51 @@ class Hooks:
                     f"a hook after accumulation returns None, found {type(found).__name__}; it may change "
                     "the .grad of the Tensor it is given"
                 )
+
+
+class Late(NamedTuple):
+    """A gradient that was asked for while the sweep was at work that has found it.
+
+    `number` tells the time, as those of hooks do, `depth` how many sweeps were at work in the thread.
+    """
+
+    thread: int
+    number: int
+    depth: int
+    result: weakref.ref[Tensor]
+    gradient: Tensor
+
+
+late: list[Late] = []  # of sweeps at work, and of those that were to add nothing or failed, for a while
+
+
+def ask_late(x: Tensor) -> None:
+    """Let sweeps at work find the gradient of a result, if they have not come to it yet."""
+    working = _working()
+    if working:
+        hooks_of(x).retained = weakref.ref(x), working
+        number_attached()
+
+
+def found_late(since: int) -> list[tuple[Tensor, Tensor]]:
+    """Take the gradients that were asked for late, and found by a sweep just ended, after a number."""
+    thread, depth, found = threading.get_ident(), len(_working()) + 1, []
+    for one in late.copy():
+        if one.thread == thread and one.depth >= depth:
+            late[:] = [other for other in late if other is not one]
+            x = one.result()
+            if x is not None and one.depth == depth and one.number > since:
+                found.append((x, one.gradient))
+    return found
+
+
+def _working() -> list[weakref.ref[AtWork]]:
+    """The sweeps at work in this thread, the innermost last."""
+    return [note for note in sweeps.sweeps if note() is not None]
+
+
+def _copied(ct: TensorOrArray) -> Tensor:
+    return ct.clone() if isinstance(ct, Tensor) else from_array(ct)
 
 
 def from_array(value: np.ndarray | np.generic | complex) -> Tensor:

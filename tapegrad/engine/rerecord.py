@@ -131,14 +131,22 @@ class _Walk:
                 if watch is not None:
                     found = after_rule(watch, found, ct, columns, operands)
                 self._deposit(operands, found)
-            for whole in ripe.pop(k, ()):
+            if leaves.changed():
+                ripe = leaves.late(job, flags, k)
+            while ripe.get(k):
+                whole = ripe[k].pop(0)
                 for j in job.reached:
                     if tape.imports.get(j) in leaves.cells[whole] and j in cotangents:
                         _gather(results, tape.imports[j], cotangents.pop(j))
                 leaves.call(whole, results)
-        for watches in ripe.values():
-            for whole in watches:
+                if leaves.changed():
+                    ripe = leaves.late(job, flags, k, whole)
+            ripe.pop(k, None)
+        while ripe:
+            for whole in ripe.pop(next(iter(ripe))):
                 leaves.call(whole, results)
+            if leaves.changed():
+                ripe = leaves.late(job, flags, -1)
         return links
 
     def follow(

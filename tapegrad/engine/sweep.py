@@ -168,10 +168,11 @@ class Sweep(Plan):
             self.state.view[layout.STAMPS] = 0
             n, words = job.columns.n, job.columns.words
             self.profile.swept(job.tape.serial, n, words, bytes(job.flags), self.stamps)
-        for watches in job.ripe.values():
+        while job.ripe:
             self.state.view[layout.STOP_EACH] = 1
-            for watch in watches:
+            for watch in job.ripe.pop(next(iter(job.ripe))):
                 self._call(watch)
+            self._take_in(job, -1)
         if not self.retain:
             self.free(job)
             job.spent = True
@@ -187,18 +188,35 @@ class Sweep(Plan):
         """Do what compiled code cannot at a record."""
         if job.columns.opcode(k) == LINK:
             return self._hand_over(job, k)
-        hooked = len(job.tape.hooks)
-        if not (k in job.hooked and self._by_hooks(job, k)):
+        hooked = k in job.hooked and self._by_hooks(job, k)
+        if hooked:
+            self._take_in(job, k)
+        if not hooked or k in job.ripe:  # by its hooks, which have run
             job.flags[k] |= layout.RULE
-            self._by_rule(job, k)
+            self._by_rule(job, k, None if hooked else job.tape.hooks.get(k))
             self.state.view[layout.FINISH] = 1
-        for watch in job.ripe.pop(k, ()):
+            self._take_in(job, k)
+        while ripe := job.ripe.get(k):
+            watch = ripe.pop(0)
             self._call(watch)
-        if len(job.tape.hooks) != hooked:  # attached to this tape, on which the sweep goes on
-            flags = job.flags[k]  # of the record whose hooks have run
-            self._flag_rules(job)
-            job.flags[k] = flags
+            self._take_in(job, k, watch)
+        job.ripe.pop(k, None)
         self.state.view[layout.STOP_EACH] = 1  # it may have attached something to records of older tapes
+
+    def _take_in(self, job: Job, k: Record, called: Any = None) -> None:
+        """Take in what was attached at a record, before its rule had run or by a watch that was `called`."""
+        if not self.leaves.changed():
+            return
+        flags = job.flags[k] if k >= 0 else 0  # of the record whose hooks have run
+        job.ripe = self.leaves.late(job, job.flags, k, called)
+        job.hooked -= job.ripe.keys()
+        self._flag_rules(job)
+        if k >= 0:
+            job.flags[k] = flags
+        for other in self.order:
+            if other.row < job.row:
+                other.ripe = self.leaves.of(other, other.flags)
+            self.rows[WORDS * other.row + layout.STOPS] = self._stops(other)
 
     def _call(self, watch: Any) -> None:
         """Let a watch of a leaf see its gradient, which is whole."""
@@ -271,15 +289,14 @@ class Sweep(Plan):
         flags[k] &= ~layout.RULE & 0xFF
         return True
 
-    def _by_rule(self, job: Job, k: Record) -> None:
+    def _by_rule(self, job: Job, k: Record, watch: Any) -> None:
         """Run a record's rule in Python, on arrays."""
-        columns, flags, tape = job.columns, job.flags, job.tape
+        columns, flags = job.columns, job.flags
         op = BY_OPCODE[columns.opcode(k)]
         rows, _ = table.operations()
         operands = columns.operands(k, int(rows[op.opcode, layout.FORM]))
         wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
         ct = at_address(job.cotangents[k], columns.shape(k), abi.DTYPES[columns.code(k)])
-        watch = tape.hooks.get(k)
         if watch is not None:
             ct = watch.before(ct)
             if k in job.destinations:

@@ -10,7 +10,9 @@ to it has run.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.kernels import abi, table
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
     from tapegrad.engine.plan import Job
 
 BOTH = layout.NEED | layout.MARK
+_numbers = count(1)
+attached = array("q", [0])  # the number of what was attached last, anywhere; compiled code looks at it
+
+
+def number_attached() -> int:
+    """Return a number for what is attached now: a sweep at work is to look where it has not come yet."""
+    attached[0] = found = next(_numbers)
+    return found
 
 
 def after_rule(
@@ -46,41 +56,80 @@ class Leaves:
 
     def __init__(self, jobs: Iterable[Job], start: Iterable[Any]) -> None:
         self.cells: dict[Any, set[Cell]] = {}  # by watch: a leaf has a cell for each value it had
+        self._jobs, self._start = list(jobs), [key for key in start if isinstance(key, Cell)]
         self._last: dict[Any, int] = {}  # by watch: the serial of the tape that contributes last
-        for key in start:
-            if isinstance(key, Cell) and key.hooks is not None:
-                self.cells.setdefault(key.hooks, set()).add(key)
-        for job in jobs:
+        self._passed: set[Any] = set()  # watches that were called, or came when the gradient had been whole
+        self._find()
+
+    def _find(self) -> None:
+        """Find the watches that there are."""
+        self._seen = attached[0]
+        for key in self._start:
+            self._note(key)
+        for job in self._jobs:
             for k in job.reached:
                 cell = job.tape.imports.get(k)
-                if cell is not None and cell.hooks is not None:
-                    self.cells.setdefault(cell.hooks, set()).add(cell)
+                if cell is not None and self._note(cell):
                     self._last[cell.hooks] = job.tape.serial
+
+    def _note(self, cell: Cell) -> bool:
+        watch = cell.hooks
+        if watch is not None and watch not in self._passed:
+            self.cells.setdefault(watch, set()).add(cell)
+        return watch is not None
+
+    def changed(self) -> bool:
+        """Whether anything has been attached since the watches were found."""
+        return attached[0] != self._seen
 
     def of(self, job: Job, flags: Any) -> dict[int, list[Any]]:
         """The watches to be called in a job, by the record after whose rule; -1 for the end of the job."""
-        mine = [watch for watch, serial in self._last.items() if serial == job.tape.serial]
-        if not mine:
-            return {}
-        imports, columns = job.tape.imports, job.columns
-        places = {k: imports[k].hooks for k in job.reached if k in imports}
-        rows, _ = table.operations()
         found: dict[int, list[Any]] = {}
+        for watch, (k, _) in self._places(job, flags).items():
+            if watch not in self._passed:
+                found.setdefault(k, []).append(watch)
+        return found
+
+    def late(self, job: Job, flags: Any, k: Record, called: Any = None) -> dict[int, list[Any]]:
+        """As `of`, once something was attached at record k, before its rule had run or by the watch `called`.
+
+        What is whole by then has passed: what comes after later rules, or after this one for one of the first
+        operands.
+        """
+        self._find()
+        places = self._places(job, flags)
+        now = k, -places[called][1] if called in places else 1
+        passed = {watch for watch, (j, slot) in places.items() if (j, -slot) >= now}
+        newer = {other.tape.serial for other in self._jobs if other.tape.serial > job.tape.serial}
+        self._passed |= passed | {watch for watch, serial in self._last.items() if serial in newer}
+        for watch in self._passed:
+            self.cells.pop(watch, None)
+        return self.of(job, flags)
+
+    def _places(self, job: Job, flags: Any) -> dict[Any, tuple[Record, int]]:
+        """After which record's rule, and for which of its operands, gradients are whole that watches see."""
+        mine = [watch for watch, serial in self._last.items() if serial == job.tape.serial]
+        found: dict[Any, tuple[Record, int]] = {}
+        if not mine:
+            return found
+        imports, columns = job.tape.imports, job.columns
+        watches = {k: imports[k].hooks for k in job.reached if k in imports}
+        rows, _ = table.operations()
         for k in range(columns.n):
             opcode = columns.opcode(k)
-            if not mine or flags[k] & BOTH != BOTH or BY_OPCODE[opcode] is None:
+            if len(found) == len(mine) or flags[k] & BOTH != BOTH or BY_OPCODE[opcode] is None:
                 continue
-            for j in columns.operands(k, int(rows[opcode, layout.FORM])):
-                watch = places.get(j)
+            for slot, j in enumerate(columns.operands(k, int(rows[opcode, layout.FORM]))):
+                watch = watches.get(j)
                 if watch in mine:
-                    mine.remove(watch)
-                    found.setdefault(k, []).append(watch)
-        if mine:
-            found[-1] = mine
+                    found.setdefault(watch, (k, slot))
+        for q, watch in enumerate([watch for watch in mine if watch not in found]):
+            found[watch] = -1, q
         return found
 
     def call(self, watch: Any, results: dict[Any, Any]) -> None:
         """Let a watch see, and change, the gradient of its leaf."""
+        self._passed.add(watch)
         keys = [cell for cell in self.cells.pop(watch) if cell in results]
         if keys:
             total = results.pop(keys[0])

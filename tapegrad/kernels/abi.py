@@ -54,7 +54,7 @@ def _proved() -> bool:
     token = object()
     pair, text = (token, at), b"12345"
     table, several = {token: at}, {token, at, text}
-    part = slice(token, at, text)
+    part, room = slice(token, at, text), bytearray(b"54321")
     items = [12345, token, np.float64(1.5)]
     cells = _word(id(items) + layout.ITEMS_AT)
     count = sys.getrefcount(token) - 1
@@ -72,6 +72,7 @@ def _proved() -> bool:
         and _word(id(pair) + layout.SIZE_AT) == 2
         and ctypes.string_at(id(text) + layout.BYTES_AT, 5) == text
         and _word(id(part) + layout.SLICE_AT) == id(token)
+        and ctypes.string_at(_word(id(room) + layout.BYTEARRAY_AT), 5) == room
         and _word(id(table) + layout.SIZE_AT) == 1
         and _word(id(several) + layout.SET_SIZE_AT) == 3
         and _word(id(part) + layout.SLICE_AT + 16) == id(text)

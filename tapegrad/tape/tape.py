@@ -22,7 +22,7 @@ from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
-from tapegrad.tape import pool
+from tapegrad.tape import links, pool
 from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Position, Record, Value, slot
 from tapegrad.tape.show import show
 
@@ -250,7 +250,7 @@ class Tape:
         self.leaves: dict[Cell, Position] = {}  # positions of what is imported, by what it is
         self.constants: dict[Cell, Position] = {}
         self.numbers: dict[float, Position] = {}
-        self.links: dict[int, Position] = {}
+        self.links: bytearray | None = None  # see `tapegrad.tape.links`
         self.imports: dict[Record, Cell] = {}  # leaves, by record
         self.older: list[Tape | None] = []  # tapes that records link to, which have their numbers, from 1
         # where Python imported what is guarded, by what and where it is
@@ -366,12 +366,13 @@ class Tape:
 
     def link(self, tape: Tape, at: Position, value: Value) -> Position:
         """Import a record of an older tape, which keeps it: by its value, or else by an anchor."""
-        key = tape.serial << 32 | at
-        mine = self.links.get(key)
+        key = links.key_of(tape.serial, at)
+        mine = links.find(self.links, key)
         if mine is None:
             if tape.value(slot(at)) is not value:
                 self.anchors.append(tape.anchor(at))
-            mine = self.links[key] = self.append(LINK, self._number_of(tape), at, value)
+            mine = self.append(LINK, self._number_of(tape), at, value)
+            self.links = links.with_link(self.links, key, mine)
         return mine
 
     def _number_of(self, tape: Tape) -> int:
@@ -394,8 +395,8 @@ class Tape:
 
     def sources(self) -> Iterator[tuple[Record, Cell | Place]]:
         """All records that import leaves or results of older tapes, and what they import."""
-        links, columns = self.links, self.columns  # in this order, as in `operation`
-        records = map(slot, list(links.values())) if columns is None else columns.links()[0].tolist()
+        known, columns = self.links, self.columns  # in this order, as in `operation`
+        records = map(slot, links.positions(known)) if columns is None else columns.links()[0].tolist()
         yield from list(self.imports.items())
         for k in records:
             source = self.source(k)
@@ -499,7 +500,7 @@ class Tape:
         self.log = []
         self.constants = {}
         self.numbers = {}
-        self.links = {}
+        self.links = None
         self.secured = {}
         return columns
 
@@ -543,13 +544,7 @@ class Tape:
         if columns.n == 0:
             return
         self.held = None  # until it is known again
-        live, lost = self._reached(columns)
-        values = columns.values
-        if lost and self.weight > pool.MIN_BYTES:
-            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
-        elif lost:
-            for k in np.flatnonzero(live & 2 == 0).tolist():
-                values[k] = None
+        live = self._drop_values(columns)
         self.held = np.flatnonzero(live & 4)
         self._unlink(columns, live)
         self._forget_all_but(live)
@@ -562,8 +557,8 @@ class Tape:
                 return True
         return False
 
-    def _reached(self, columns: Columns) -> tuple[np.ndarray, int]:
-        """Return flags of the records, as compiled `prune` sets them, and how many values are to go."""
+    def _drop_values(self, columns: Columns) -> np.ndarray:
+        """Let go of values that nobody will read; returns flags of records, as compiled `prune` sets them."""
         values, n = columns.values, columns.n
         state = take()
         state.fit(n)
@@ -585,8 +580,15 @@ class Tape:
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
             lost = state.run(layout.PRUNE)
+        if lost and self.weight > pool.MIN_BYTES:
+            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
+        elif lost and abi.native():
+            state.run(layout.DROP, id(values))
+        elif lost:
+            for k in np.flatnonzero(live & 2 == 0).tolist():
+                values[k] = None
         give(state)
-        return live, lost
+        return live
 
     @staticmethod
     def _mark(live: np.ndarray, references: dict[int, weakref.ref[Any]]) -> None:

@@ -3,10 +3,12 @@
     python -m tests.benchmarks.micro [--quick] [--peers torch autograd]
 
 A chain repeats one step on ``z``, with a constant of z's shape: a Tensor, the same plain array in every step,
-or a new array in each; for scalars a NumPy scalar. Every round calls each tool once, in turn, on new arrays
+or a new array in each; for scalars a NumPy scalar. Every round calls each tool, in turn, on new arrays
 with other values. A call makes the leaf, records the chain, sweeps it back and lets go of it; record and
-backward are timed inside that call, "both" is all of it. What is taken is the time of the one thread on the
-processor, which a busy machine disturbs least. autograd and NumPy take part where constants are one array.
+backward are timed inside that call, "both" is all of it. Where gradients would underflow chains are
+shorter, and a turn has several calls, of which the first finds the other tool's code and data in the
+processor's cache. What is taken is the time of the one thread on the processor, which a busy machine disturbs
+least. autograd and NumPy take part where constants are one array.
 
 Printed are medians over the rounds, in microseconds per operation of the chain, the best of "both", and
 ratios: the peer's time over tapegrad's, once as the median of the rounds' ratios and once of the best times.
@@ -160,7 +162,8 @@ def table(n, dtype, kind, guard, peers, scale):
     """Print the times of the chains on one kind of operands; returns lines with the geometric means."""
     steps, rounds, *bars = SIZES[n]
     tolerance, _, most = DTYPES[dtype]
-    steps, rounds, plain = min(steps, most), max(3, int(rounds * scale)), kind != "Tensor"
+    turn, steps = steps, min(steps, most)
+    rounds, plain = max(3, int(rounds * scale)), kind != "Tensor"
     tools = {"tapegrad": Eager(), **{name: tool for name, tool in peers.items() if name == "torch"}}
     title = f"{f'n = {n}' if n else 'scalars'}, {dtype}, {kind}{', no guard' if guard == 'off' else ''}"
     print(f"\n{title}: {steps} steps, {rounds} rounds; us per operation", flush=True)
@@ -177,7 +180,9 @@ def table(n, dtype, kind, guard, peers, scale):
             given |= {label: inputs(None, kind, n, dtype, steps) for label in others}
         with tg.guard(guard) if guard else nullcontext():
             worst = agree(calls, given, tolerance, f"{name}, {title}")
-            times = in_turns(calls, rounds, arguments=given, parts=itemgetter(2, 3), clock=thread_time)
+            times = in_turns(
+                calls, rounds, turn // steps, arguments=given, parts=itemgetter(2, 3), clock=thread_time
+            )
         for label, rows in times.items():
             scaled = 1e6 / (steps * operations) * rows
             both, record, backward = np.median(scaled, axis=0)

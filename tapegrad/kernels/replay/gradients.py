@@ -164,20 +164,19 @@ def sweepable(root: int, alone: int, recorded: int) -> int:
 
     Hooks may be there, but if the sweep is recorded, which is on the open tape.
     """
-    g, first = i64(shared()), LINKS_SLOT
-    if alone:
-        first = LINKS_SLOT + 1
-    tape = obj(root).tape
+    g, tape = i64(shared()), obj(root).tape
     if tape == 0 or tape == g.none_at_all:
         return 0
+    if alone == 0 and obj(obj(tape).older).size != 0:
+        return 0
     if is_left(tape):
-        if recorded or (alone == 0 and obj(obj(tape).older).size != 0):
+        if recorded:
             return 0
     elif is_own(tape) == 0:
         return 0
     if (recorded and obj(tape).freed != g.none_at_all) or obj(g.open_levels).set_size != 0:
         return 0
-    for place in range(first, CLAIMS_SLOT + 1):  # dicts that a tape of ordinary records has nothing in
+    for place in range(HOOKS_SLOT, CLAIMS_SLOT + 1):  # dicts that a tape of ordinary records has nothing in
         if (place != HOOKS_SLOT or recorded) and obj(i64(tape + g[place])[0]).size != 0:
             return 0
     return 1

@@ -86,9 +86,9 @@ MATRIX_ROWS, MATRIX_COLUMNS, MATRIX_ROW_STRIDE, MATRIX_COLUMN_STRIDE, MATRIX_BAT
 # A record's flags in a sweep, and how a compiled sweep stops.
 NEED, MARK, SINK, FRESH, FOREIGN, ACTIVE, READ, RULE = 1, 2, 4, 8, 16, 32, 64, 128
 (
-    DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RAISED, UNDESCRIBED,
+    DONE, KERNEL, PYTHON, MEMORY, FREED_RECORD, FAILED, PAUSED, ANOMALY, RAISED, UNDESCRIBED, NEWLY_WATCHED,
     NOT_READ, ENTERED, LEFT_TAPE,
-) = range(13)  # fmt: skip
+) = range(14)  # fmt: skip
 
 # Opcodes that are not ops.
 CONST, LEAF, LINK, CONS = range(4)
@@ -116,7 +116,7 @@ MAXDIM, OPERANDS, BLOCK = 64, 8, 512
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis is walked together with the one before it
 TILE = 16  # rows and columns of a transposed matrix that are copied together
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
-AHEAD = 8192  # bytes by which a checksum asks for memory before it reads it
+AHEAD = 2048  # bytes by which a checksum asks for memory before it reads it
 SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresses, are spread
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand
@@ -141,6 +141,7 @@ DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32,
 C_CONTIGUOUS, CONTIGUOUS, OWNER, ALIGNED, WRITEABLE = 1, 3, 4, 0x100, 0x400  # an array's flags
 C_ORDER = 0  # NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, SIZE_AT, ITEMS_AT, ALLOCATED_AT = 24, 16, 0, 8, 16, 24, 32
+BYTEARRAY_AT = 40  # the address of its bytes
 TUPLE_ITEMS_AT, BYTES_AT, SLICE_AT, SET_SIZE_AT = 24, 32, 16, 24
 UFUNC_COUNTS_AT, UFUNC_LOOPS_AT, UFUNC_DATA_AT, UFUNC_TYPES_AT, UFUNC_CODES_AT = 16, 32, 40, 48, 64
 
@@ -165,9 +166,9 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 # What the entry point does.
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
-    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE,
+    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE, DROP,
     FOLLOW,
-) = range(21)  # fmt: skip
+) = range(22)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -180,6 +181,7 @@ API = (
     "PyObject_GetItem", "PyDict_New", "PyDict_Next", "PyTuple_New", "PyObject_GetAttr", "PyObject_SetAttr",
     "PyErr_Occurred", "PyErr_CheckSignals", "PyErr_NoMemory", "PyEval_SaveThread", "PyEval_RestoreThread",
     "PyList_New", "PyObject_VectorcallDict", "PyDict_Copy", "PyObject_SetItem",
+    "PyByteArray_FromStringAndSize",
 )  # fmt: skip
 (
     VECTORCALL, DICT_GET, LONG_AS, LONG_FROM, APPEND, CUT, CONTEXT_GET, THREAD, INCREF, DECREF,
@@ -188,7 +190,7 @@ API = (
     CONTEXT_SET, ERROR_TAKE, ERROR_GIVE, BYTES_FROM,
     GET_ITEM, NEW_DICT, DICT_NEXT, NEW_TUPLE, GET_ATTRIBUTE, SET_ATTRIBUTE, ERROR_OCCURRED,
     CHECK_SIGNALS, NO_MEMORY, SAVE_THREAD, RESTORE_THREAD, NEW_LIST,
-    CALL_WITH, COPY_DICT, SET_ITEM,
+    CALL_WITH, COPY_DICT, SET_ITEM, NEW_BYTEARRAY,
     NONE_AT_ALL, TRUE, ZERO, TWO_OBJECT, VALUE_ERROR, MODE, CALL_NAME,
     DOUBLE, TENSOR_TYPE, FLOAT_TYPE, INT_TYPE, STR_TYPE, FLOAT64_TYPE, NDARRAY_TYPE,
     V_SLOT, TAPE_SLOT, AT_SLOT, EXTRA_SLOT,
@@ -219,9 +221,9 @@ API = (
     MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
-    PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE,
-) = range(239)  # fmt: skip
-SHARED_WORDS = 240
+    PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED,
+) = range(241)  # fmt: skip
+SHARED_WORDS = 242
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -242,6 +244,10 @@ SUM, DIFFERENCE, PRODUCT, QUOTIENT, OPPOSITE = range(1, 6)  # ARITHMETIC
 QUICK_OPERANDS = 64
 SECURED = 1  # instead of the address of a new constant's value: it has been imported
 PLACE, VALUE, NEW_CONST, OPERAND_WORDS = 0, QUICK_OPERANDS, 2 * QUICK_OPERANDS, 3 * QUICK_OPERANDS
+
+# The table of a tape's links (`tapegrad.tape.links`), which begins with room for so many, as a power of two,
+# and how many bits of a key are a record's number.
+LINK_COUNT, LINK_ROOM, LINK_ENTRIES, FEWEST_LINKS, LINK_KEY_BITS = 0, 1, 2, 3, 20
 
 # Where arrays that others can write to were imported latest, ways in sets: the address of the elements, the
 # serial of the tape, the position there, and the copy if it is a small one; 0 for none.

@@ -102,16 +102,18 @@ def equal_bytes(a: int, b: int, n: int) -> int:
 def checksum(data: int, n: int) -> int:
     """A number that tells whether n bytes have changed, or changed places.
 
-    Each word is keyed by its place, and its halves are multiplied: a sum that any loop order gives.
+    Each word is keyed by its place, and its halves are multiplied: a sum that any loop order gives. The two
+    halves of the memory are read side by side, as the processor fetches that more quickly.
     """
-    words, total, blocks = i64(data), 0, n // 1024
-    for block in range(blocks):
+    words, total, half = i64(data), 0, n // 2048
+    for turn in range(2 * half):
+        block = (turn >> 1) + (turn & 1) * half
         for line in range(16):
             prefetch(data + 1024 * block + 64 * line + AHEAD)
         for i in range(128 * block, 128 * block + 128):
             keyed = words[i] ^ (i + 1) * SPREAD
             total += words[i] + (keyed & 0xFFFFFFFF) * (keyed >> 32)
-    for i in range(128 * blocks, n >> 3):
+    for i in range(256 * half, n >> 3):
         keyed = words[i] ^ (i + 1) * SPREAD
         total += words[i] + (keyed & 0xFFFFFFFF) * (keyed >> 32)
     for i in range(n & ~7, n):

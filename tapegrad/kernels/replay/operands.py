@@ -4,7 +4,7 @@ The shared words (see `layout`) hold addresses: of functions of Python's C API, 
 where the slots of a Tensor and a Tape lie in the object.
 """
 
-from tapegrad.kernels.dialect import call, f32, f64, i32, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, f32, f64, i32, i64, invoke, obj, shared, stack, zero
 from tapegrad.kernels.replay.layout import *
 
 
@@ -175,24 +175,65 @@ def import_leaf(tape: int, cell: int, value: int) -> int:
 
 def import_result(tape: int, own: int, at: int, value: int) -> int:
     """As `Tape.link`, of a value that the older tape keeps: a new reference to its position, or 0."""
-    g = i64(shared())
-    known, out, place = obj(tape).links, 0, call(g.long_as, at)
-    key = call(g.long_from, call(g.long_as, obj(own).serial) << 32 | place)
-    if key != 0:
-        out = call(g.dict_get, known, key)
-        if out != 0:
-            invoke(g.incref, out)
-        elif room(tape) != 0 and value_at(own, place) == value:
-            number = number_of(tape, own)
-            if number != 0:
-                number = call(g.long_from, number)
-            if number != 0:
-                out = entry_known_by(tape, g.link_opcode, number, at, value, known, key)
-                invoke(g.decref, number)
-        invoke(g.decref, key)
+    g, place = i64(shared()), call(i64(shared()).long_as, at)
+    key = call(g.long_as, obj(own).serial) << LINK_KEY_BITS | place // 4
+    entry = entry_of_link(tape, key)
+    if entry == 0:
+        return 0
+    if i64(entry)[0] == key:
+        return call(g.long_from, i64(entry)[1])
+    if room(tape) == 0 or value_at(own, place) != value:
+        return 0
+    out, number = 0, number_of(tape, own)
+    if number != 0:
+        number = call(g.long_from, number)
+    if number != 0:
+        out = entry_known_by(tape, g.link_opcode, number, at, value, 0, 0)
+        invoke(g.decref, number)
     if out == 0:
         invoke(g.error_clear)  # no memory: Python will say so
+        return 0
+    i64(entry)[1], i64(entry)[0] = call(g.long_as, out), key
+    i64(obj(obj(tape).links).bytearray)[LINK_COUNT] += 1
     return out
+
+
+def entry_of_link(tape: int, key: int) -> int:
+    """Where the entry of a key is in a tape's table of links, or will be, for which there is room; or 0."""
+    g, links, bits = i64(shared()), obj(tape).links, FEWEST_LINKS - 1
+    if links != g.none_at_all:
+        words = i64(obj(links).bytearray)
+        if 2 * words[LINK_COUNT] < 1 << words[LINK_ROOM]:
+            return place_in_table(obj(links).bytearray, key)
+        bits = words[LINK_ROOM]
+    size = 8 * (LINK_ENTRIES + (4 << bits))
+    table = call(g.new_bytearray, 0, size)
+    if table == 0:
+        invoke(g.error_clear)
+        return 0
+    larger = i64(obj(table).bytearray)
+    zero(obj(table).bytearray, size)
+    larger[LINK_ROOM] = bits + 1
+    if links != g.none_at_all:
+        words = i64(obj(links).bytearray)
+        for k in range(LINK_ENTRIES, LINK_ENTRIES + (2 << bits), 2):
+            if words[k] != 0:
+                to = i64(place_in_table(obj(table).bytearray, words[k]))
+                to[0], to[1] = words[k], words[k + 1]
+        larger[LINK_COUNT] = words[LINK_COUNT]
+    obj(tape).links = table
+    invoke(g.decref, links)
+    return place_in_table(obj(table).bytearray, key)
+
+
+def place_in_table(table: int, key: int) -> int:
+    """Where the entry of a key is in a table with room, or where it would be."""
+    words = i64(table)
+    bits = words[LINK_ROOM]
+    k = (key * SPREAD) >> (64 - bits)
+    while words[LINK_ENTRIES + 2 * k] != 0 and words[LINK_ENTRIES + 2 * k] != key:
+        k = (k + 1) & ((1 << bits) - 1)
+    return table + 8 * (LINK_ENTRIES + 2 * k)
 
 
 def entry_known_by(tape: int, opcode: int, first: int, second: int, value: int, known: int, key: int) -> int:

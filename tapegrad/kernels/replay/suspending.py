@@ -47,18 +47,18 @@ def plan_whole(state: int, tape: int, log: int) -> int:
                 if checksum(i64(s.address)[k], size) != call(g.long_as, i64(pair)[1]):
                     status = UNHANDLED  # Python says what was written to
     if status == DONE:
-        mark_hooked(state, obj(tape).hooks)
+        mark_hooked(state, obj(tape).hooks, s.oldest)
     return status
 
 
-def mark_hooked(state: int, hooks: int) -> int:
-    """Let a sweep that is planned come to Python at the records that have hooks."""
+def mark_hooked(state: int, hooks: int, oldest: int) -> int:
+    """Let a sweep that is planned come to Python at the records that have hooks, from the oldest one on."""
     g, s, at, pair = i64(shared()), i64(state), stack(1), stack(2)
     flags = u8(s.flags)
     i64(at)[0] = 0
     while call(g.dict_next, hooks, at, pair, pair + 8) & 0xFFFFFFFF != 0:
         k = call(g.long_as, i64(pair)[0])
-        if k >= s.oldest and k < s.records:
+        if k >= oldest and k < s.records:
             if flags[k] & (NEED | MARK) == NEED | MARK:
                 flags[k] = flags[k] | RULE
     return 0
@@ -244,31 +244,52 @@ def mark_spent(state: int, tape: int, marks: int) -> int:
 
 def run_watched(state: int, tape: int, log: int) -> int:
     """Run a sweep that has begun, and leaves' hooks where gradients are whole; RAISED with an error set."""
-    s, status, before = i64(state), DONE, 0
-    oldest, q = s.oldest, first_ripe(state)
-    while status == DONE and q >= 0:
-        before = i64(s.ripe)[q]
-        s.oldest = max(oldest, (before >> 16) - 1)
-        status = run_interrupted(state, tape, log)
-        if status == DONE:
+    s, status, before, q, oldest = i64(state), NEWLY_WATCHED, 1 << 62, -1, i64(state).oldest
+    while status == NEWLY_WATCHED:
+        find_ripe(state)
+        q = next_ripe(state, before)
+        if q >= 0:
+            s.oldest = max(oldest, (i64(s.ripe)[q] >> 16) - 1)
+        status = run_interrupted(state, tape, log, oldest)
+        if status == NEWLY_WATCHED:
+            before = min(before, (s.position + 2) << 16)
+        elif status == DONE and q >= 0:
+            before = i64(s.ripe)[q]
             s.position = s.oldest - 1
             status = call_leaf_hooks(state, tape, log, q)
+            mark_hooked(state, obj(tape).hooks, oldest)  # some may have been attached meanwhile
+            watch_leaves(state, tape)
+            if status == DONE:
+                status = NEWLY_WATCHED
         s.oldest = oldest
-        mark_hooked(state, obj(tape).hooks)  # some may have been attached meanwhile
-        q = next_ripe(state, before)
-    if status == DONE:
-        status = run_interrupted(state, tape, log)
     return status
 
 
-def first_ripe(state: int) -> int:
-    """Find when gradients that hooks of leaves see are whole; the number of the first one, -1 if none are.
+def watch_leaves(state: int, tape: int) -> int:
+    """Look for hooks of leaves that were attached meanwhile; whether there are any."""
+    g, s, out = i64(shared()), i64(state), 0
+    for q in range(s.sink_count):
+        if i64(s.ripe)[q] == 0:
+            cell, slot = 0, call(g.long_from, i64(s.sinks)[q])
+            if slot != 0:
+                cell = call(g.dict_get, obj(tape).imports, slot)
+            drop_position(slot, 0)
+            if cell != 0:
+                if obj(cell).cell_hooks != g.none_at_all:
+                    i64(s.ripe)[q], out = WATCHED_LEAF, 1
+    return out
+
+
+def find_ripe(state: int) -> int:
+    """Find when gradients that hooks of leaves see are whole.
 
     One is after the rule of the oldest record that contributes; of two by one rule the first operand's is
     first.
     """
-    s = i64(state)
-    word, flags, operations, missing = i64(s.word), u8(s.flags), i64(s.operations), watched_leaves(state)
+    s, missing = i64(state), 0
+    word, flags, operations = i64(s.word), u8(s.flags), i64(s.operations)
+    for q in range(s.sink_count):
+        missing += i64(s.ripe)[q] == WATCHED_LEAF
     for k in range(s.oldest + 1, s.records):
         if missing == 0:
             break
@@ -283,7 +304,7 @@ def first_ripe(state: int) -> int:
                         missing -= 1
             slot += 1
             at = following(s.word, at, form)
-    return next_ripe(state, -1)
+    return 0
 
 
 def watched_leaves(state: int) -> int:
@@ -295,11 +316,11 @@ def watched_leaves(state: int) -> int:
 
 
 def next_ripe(state: int, before: int) -> int:
-    """The number of the gradient that is whole next after one at `before`, -1 for the first; -1 for none."""
+    """The number of the gradient that is whole next after one at `before`; -1 for none."""
     s, found, best = i64(state), -1, WATCHED_LEAF
     for q in range(s.sink_count):
         when = i64(s.ripe)[q]
-        if when > best and (when < before or before < 0):
+        if when > best and when < before:
             found, best = q, when
     return found
 
@@ -330,22 +351,29 @@ def put_gradient(state: int, k: int, found: int) -> int:
     return 0
 
 
-def run_interrupted(state: int, tape: int, log: int) -> int:
-    """As `run`, with what Python does in between; RAISED with an error set."""
+def run_interrupted(state: int, tape: int, log: int, oldest: int) -> int:
+    """As `run`, with what Python does in between; RAISED with an error set.
+
+    What it attaches to records counts down to the `oldest`. NEWLY_WATCHED as soon as it attaches hooks to
+    more leaves: the next call goes on.
+    """
     g, s, status = i64(shared()), i64(state), run_freely(state)
     while status == PYTHON or status == PAUSED:
-        failed, known = 0, obj(obj(tape).hooks).size
+        failed, known, newly = 0, i64(g.attached)[0], 0
         if status == PAUSED:
             failed = call(g.check_signals) & 0xFFFFFFFF
         else:
             failed = run_rule(state, tape, log) == 0
-        if obj(obj(tape).hooks).size != known:
+        if i64(g.attached)[0] != known:
             flags = u8(s.flags)[s.position]
-            mark_hooked(state, obj(tape).hooks)
+            mark_hooked(state, obj(tape).hooks, oldest)
             if status == PYTHON:
                 u8(s.flags)[s.position] = flags  # its hooks have run
+            newly = watch_leaves(state, tape)
         if failed:
             return RAISED
+        if newly:
+            return NEWLY_WATCHED
         status = run_freely(state)
     return status
 

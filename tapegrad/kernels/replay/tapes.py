@@ -8,7 +8,7 @@ from tapegrad.kernels.dialect import i64, obj, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.links import contribute, deposit, enter
 from tapegrad.kernels.replay.memory import release
-from tapegrad.kernels.replay.reading import has_lost, prune, seal
+from tapegrad.kernels.replay.reading import drop_values, has_lost, prune, seal
 from tapegrad.kernels.replay.sweep import begin_marks, find_marks, find_needs, list_pending, run, spend
 
 
@@ -31,6 +31,8 @@ def serve(what: int, state: int, extra: int, more: int) -> int:
         if what == PRUNE:
             return prune(state)
         return has_lost(state)
+    if what == DROP:
+        return drop_values(state, extra)
     if what == CONTRIBUTE:
         return contribute(state, extra, more)
     if what == DEPOSIT:
