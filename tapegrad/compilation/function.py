@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, overload
@@ -177,6 +178,7 @@ class Compiled(Programmed):
         self._latest: Kind | None = None  # of one leaf
         self._simple = self._where == ((0,), False)
         weakref.finalize(self, _forget, self._kinds)
+        _every.add(self)
         if not hasattr(Tensor, "__getattr__"):  # from now on, as it makes all attributes a little slower
             Tensor.__getattr__ = expected.read_slot  # type: ignore[attr-defined]
 
@@ -338,6 +340,25 @@ class Compiled(Programmed):
         return kind
 
 
+_every: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
 def _forget(kinds: dict[Any, Kind]) -> None:
     for kind in kinds.values():
         kind.learning.end()
+
+
+def _forget_what_is_at_work() -> None:
+    """In a child process, let calls be learned from anew where one was at work.
+
+    A call of another thread would never end here. One of the thread that forked goes on, with what it had.
+    """
+    for one in list(_every):
+        kinds = one._kinds
+        for signature in [s for s, kind in kinds.items() if kind.learning.lock.locked()]:
+            del kinds[signature]
+            one._recent = one._latest = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_what_is_at_work)

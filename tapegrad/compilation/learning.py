@@ -135,10 +135,7 @@ class Learning:
         self.tasks.clear()
         self.attempts = min(self.attempts, len(self.matcher.paths))
 
-    def forget(self) -> None:
-        """As `drop`, in a child process."""
-        self.drop()
-        self.lock = threading.Lock()  # in a child nobody would release it
+    forget = drop  # in a child process
 
     def _do(self, task: Callable[[], None]) -> None:
         self.matcher.serial += 1  # programs that begin alike have buffers in common

@@ -410,6 +410,53 @@ def test_forks_while_a_way_is_made():
     assert found.returncode == 0, found.stderr
 
 
+AT_WORK = """
+import os, threading
+import numpy as np, tapegrad as tg
+inside, other, done = [], threading.Event(), threading.Event()
+@tg.compile(wait=True)
+def f(x):
+    for call in inside: call()
+    return np.sum(np.tanh(x) * x)
+def served():
+    before = sum(way.calls for kind in f.explain().kinds for way in kind.ways)
+    for _ in range(9): assert f.value_and_grad(x)[0] == value
+    return sum(way.calls for kind in f.explain().kinds for way in kind.ways) - before
+def fork():
+    inside.clear()
+    children.append(os.fork())
+    done.set()
+def wait():
+    other.set()
+    assert done.wait(60)
+x, children = np.linspace(-1.0, 1.0, 50), []
+value = f.value_and_grad(x)[0]
+assert served() > 5
+if {by_another}:
+    inside.append(wait)
+    thread = threading.Thread(target=lambda: f.value_and_grad(x))
+    thread.start()
+    assert other.wait(60)
+    fork()
+    if children[0]: thread.join()
+else:
+    inside.append(fork)
+    assert f.value_and_grad(x)[0] == value
+assert served() > 5, f.explain()
+if children[0]:
+    assert os.waitpid(children[0], 0)[1] == 0
+"""
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("by_another", [True, False])
+def test_forks_while_a_call_is_at_work(by_another):
+    """The child's calls follow ways: those there were, or where another thread was at work, others."""
+    found = run(AT_WORK.replace("{by_another}", str(by_another)))
+    assert found.returncode == 0, found.stderr
+
+
 @pytest.mark.full
 def test_processes_end_while_a_way_is_made():
     code = FORK.split("child =")[0]
