@@ -672,6 +672,7 @@ def triangular_systems_are_solved(rows, columns):
             r = np.array(np.triu(factors), order=order)
             for right in (b, np.asfortranarray(b), b[::-1]):
                 np.testing.assert_allclose(r @ solve_triangle(r, right), right, **close)
+                np.testing.assert_allclose(np.conj(r.T) @ solve_triangle(r, right, True), right, **close)
 
 
 @crosses("ops.lapack", "SMALL")

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from tapegrad.ops.buffers import matmul
+from tapegrad.ops.buffers import matmul, subtract
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
 from tapegrad.ops.primitive import looked_at, primitive
+from tapegrad.ops.triangles import solve_triangle
 
 
 def _filled(a):
@@ -138,6 +139,13 @@ def _known_pinv(a, dtype, factors, cut, rank):
     return p if tall is a else adjoint(p)
 
 
+def _triangle(a, dtype, cut, rank):
+    """The triangular factor of an array whose columns are independent; else None."""
+    if type(a) is not np.ndarray or rank < a.shape[1] or cut < np.finfo(float).eps:
+        return None
+    return np.linalg.qr(a.astype(dtype, copy=False), mode="r")
+
+
 def _moving_spaces(a, cut):
     """As `_left_out`, of one matrix."""
     return _left_out(a, rcond=cut) if cut > np.finfo(a.dtype).eps * max(a.shape) else None
@@ -160,18 +168,26 @@ class lstsq:
     reads = (0b1011, 0b0001)
 
     def vjp(ct, out, inputs, wanted, solution, factors, cut, rank):
-        a, b = inputs
-        p, shape = _known_pinv(a, solution.dtype, factors, cut, rank), b.shape
+        (a, b), shape = inputs, inputs[1].shape
         if b.ndim == 1:
             ct, out, b = (np.reshape(v, (-1, 1)) for v in (ct, out, b))
-        w = matmul(adjoint(p), ct)
+        left_out = _moving_spaces(a, cut) if 0 in wanted else None
+        r = _triangle(a, solution.dtype, cut, rank) if left_out is None else None
+        if r is None:
+            p = _known_pinv(a, solution.dtype, factors, cut, rank)
+            w = matmul(adjoint(p), ct)
+        else:  # p p^H = (a^H a)**-1, and p^H = a p p^H
+            turned = solve_triangle(r, solve_triangle(r, ct, adjoint=True))
+            w = matmul(a, turned)
         found = {1: np.reshape(w, shape)} if 1 in wanted else {}
         if 0 not in wanted:
             return found
-        left_out = _moving_spaces(a, cut)
         if left_out is not None:
             return {0: _Cut(a, p, *left_out).cotangent(matmul(ct, adjoint(b))), **found}
-        by_a = matmul(b - matmul(a, out), adjoint(matmul(p, w))) - matmul(w, adjoint(out))
+        if r is None:
+            turned = matmul(p, w)
+        rest = subtract(b, matmul(a, out))
+        by_a = subtract(matmul(rest, adjoint(turned)), matmul(w, adjoint(out)))
         if rank < a.shape[1]:
             unseen = ct - matmul(p, matmul(a, ct))
             by_a = by_a + matmul(matmul(adjoint(p), out), adjoint(unseen))
