@@ -222,7 +222,7 @@ def _fits(r: np.ndarray, x: np.ndarray) -> bool:
 
 
 def solve_triangle(r: np.ndarray, x: np.ndarray, adjoint: bool = False) -> np.ndarray:
-    """Return r**-1 x, or r**-H x, of an upper triangular matrix, with zeros below, and a stack of matrices."""
+    """Return r**-1 x, or r**-H x, of an upper triangular r, with zeros below, and a matrix x or a stack."""
     if adjoint:
         r = np.conj(r.T)
     if not _fits(r, x) or _kernel(r.dtype.char) is None:
