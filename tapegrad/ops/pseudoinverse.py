@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tapegrad.ops.buffers import matmul, subtract
+from tapegrad.ops.buffers import add, matmul, negative, subtract
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
 from tapegrad.ops.primitive import looked_at, primitive
 from tapegrad.ops.triangles import solve_triangle
@@ -87,6 +87,17 @@ class _Cut:
         return found + matmuls(adjoint(y), p, a) + matmuls(q, y, a) - matmuls(q, ct, q)
 
 
+def _independent(a, p):
+    """Whether the rows of matrices, and whether their columns are independent, where these are arrays.
+
+    Their rank is the trace of the projection p a. Then what a rule has of the space beyond them is 0.
+    """
+    if type(a) is not np.ndarray:
+        return False, False
+    rank = np.min(np.real(np.einsum("...ij,...ji->...", p, a)), initial=np.inf)
+    return rank > a.shape[-2] - 0.5, rank > a.shape[-1] - 0.5
+
+
 def _leaves_nothing_out(out, inputs, attrs):
     cut = {name: x for name, x in attrs.items() if name != "hermitian"}
     return True if not attrs["hermitian"] and _left_out(inputs[0], **cut) is None else None
@@ -109,9 +120,14 @@ class pinv:
             found = _Cut(a, out, *left_out).cotangent(ct)
             return {0: half(found) if hermitian else found}
         p, back = adjoint(out), adjoint(ct)
-        left = matmuls(back, out, p)
-        right = matmuls(p, out, back)
-        found = left - matmuls(a, out, left) + right - matmuls(right, out, a) - matmuls(p, ct, p)
+        rows_are_independent, columns_are_independent = _independent(a, out)
+        found = negative(matmuls(p, ct, p))
+        if not rows_are_independent:
+            left = matmuls(back, out, p)
+            found = add(found, subtract(left, matmuls(a, out, left)))
+        if not columns_are_independent:
+            right = matmuls(p, out, back)
+            found = add(found, subtract(right, matmuls(right, out, a)))
         return {0: half(found) if hermitian else found}
 
     def jvp(tangents, out, inputs, hermitian, **cut):

@@ -645,6 +645,23 @@ def test_least_squares_are_a_product_with_the_pseudoinverse(name, columns, kind,
         np.testing.assert_allclose(found, wanted, **tolerance)
 
 
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize(
+    "names", [*((name,) for name in (*DEPENDENT, "one short")), ("square", "square"), ("all", "one short")]
+)
+def test_pseudoinverses_of_any_rank_have_the_derivative_of_a_recorded_sweep(names, kind, random):
+    """Which leaves out nothing, as the other does where all rows, or all columns, are independent."""
+    rows = DEPENDENT | {"all": ((6, 4), 4), "one short": ((6, 4), 3)}
+    members = [(*rows[name][0], 1.0 + np.arange(rows[name][1])) for name in names]
+    a = np.stack([with_values(random, *member, kind) for member in members])
+    x = leaf(a if len(names) > 1 else a[0])
+    y = L.pinv(x)
+    ct = tg.tensor(random.normal(size=y.shape).astype(a.dtype))
+    (found,) = tg.grad(y, x, ct, retain_graph=True)
+    (wanted,) = tg.grad(y, x, ct, create_graph=True)
+    np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
 def test_singular_vectors_are_computed_where_a_derivative_reads_them(shape, random, monkeypatch):
     """Of the solution at full rank none does: QR is enough."""
