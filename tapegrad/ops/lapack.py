@@ -116,15 +116,15 @@ def _getrf(lapack: Lapack, a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, 
     return factors, words[2:]
 
 
-def _getrs(lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a**-1 b, of a stack of matrices, by LU factors and pivots, with NumPy's bits."""
-    x = pool.empty(b.mT.shape, factors.dtype)
-    x[...] = b.mT
+def _getrs(
+    lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, x: np.ndarray, transposed: bool = False
+) -> None:
+    """Overwrite columns, of which one lies after the other, by a**-1 x as NumPy does, or by a**-T x."""
     rows, at = len(factors), abi.location
-    words = _words(lapack, rows, b.size // rows, 0)
+    words = _words(lapack, rows, x.size // rows, 0)
     n, step = at(words), words.itemsize
-    lapack.getrs(b"N", n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
-    return x.mT
+    letter = b"T" if transposed else b"N"
+    lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
 
 
 def solve_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -304,8 +304,10 @@ class LU(Kept):
             return np.linalg.solve(a, b)
         if not self._saved[0] and not turned:  # a value, which has NumPy's bits
             if b.ndim > 2:
-                factors, pivots = self._factors(a)
-                return _getrs(self.lapack, factors, pivots, b).astype(self.own, copy=False)
+                x = pool.empty(b.mT.shape, self.dtype)
+                x[...] = b.mT
+                _getrs(self.lapack, *self._factors(a), x)
+                return x.mT.astype(self.own, copy=False)
             known, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = known, None
             return x.astype(self.own, order="C", copy=False)
@@ -326,7 +328,10 @@ class LU(Kept):
         conjugated = turned and self.dtype.kind == "c"
         if conjugated:
             np.conjugate(x, out=x)
-        solve_factors(factors, pivots, x, turned)
+        if x.ndim == 1:  # else LAPACK's triangular systems are the slower ones
+            _getrs(self.lapack, factors, pivots, x, turned)
+        else:
+            solve_factors(factors, pivots, x, turned)
         if conjugated:
             np.conjugate(x, out=x)
 
