@@ -14,7 +14,7 @@ column `value` has what NumPy takes for the value of constants (of eigenvalues a
 where derivatives are to be taken), whose bits ours has. Below they are named again with that of both
 libraries, and what is left without: where NumPy's is the slower one and the rest is not, the row is so by the
 library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy computes linear algebra and covariances of single
-precision in double); where it takes as long as all of torch's no recording and no sweep could be quick enough.
+precision in double); where it takes as long as all of torch's no recording and sweep could be quick enough.
 Both kinds are counted. The sweep of a linear operation, as of a transform or a running sum, is such an
 operation again. With --profile also the functions of ours that take most time in slower rows are printed.
 """
