@@ -11,8 +11,8 @@ that records what it sweeps; *calls* are the bare ones that its rule needs, made
   contractions, at most 1.2 times torch's;
 * n = 10: recording and sweep at most 1.1 times torch's.
 
-Of stacks the products that value and gradients are made of are timed by themselves, by both libraries: what these
-take decides where the matrices are large.
+Of stacks the products that value and gradients are made of are timed by themselves, by both libraries: what
+these take decides where the matrices are large.
 """
 
 import os
