@@ -902,12 +902,16 @@ def test_the_reverse_of_cholesky_reads_its_triangle_alone(dtype, random):
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
-@pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
+@pytest.mark.parametrize("way", ["ufuncs and LAPACK", "NumPy's function"])
 def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
-    """To the last bit, of matrices that take the short way, and of larger ones; they stay as they are."""
-    if way != "ufuncs":
+    """To the last bit, of small matrices, and of larger ones; they stay as they are."""
+    if way == "NumPy's function":
         monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
-    for shape in ((3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3)):
+        monkeypatch.setattr(lapack, "_reflectors_proved", lambda char: False)
+    for shape in (
+        (3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3),
+        (45, 40), (40, 75), (0, 3), (3, 0),
+    ):  # fmt: skip
         a, imag = random.normal(size=(2, *shape)) * 1e3
         a = (a + (1j * imag if dtype in "FD" else 0)).astype(dtype)
         spoiled = np.where(np.arange(a.size).reshape(shape) == a.size // 2, np.nan, a).astype(dtype)
@@ -917,6 +921,7 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
                 found = L.qr(tg.from_numpy(x).requires_grad_(), mode)
             for one, another in ((found, wanted),) if mode == "r" else zip(found, wanted, strict=True):
                 assert one.detach().numpy().dtype == another.dtype
+                assert one.detach().numpy().flags.c_contiguous or min(shape) <= SMALL
                 np.testing.assert_array_equal(one.detach().numpy(), another)
             np.testing.assert_array_equal(x, kept)
 
@@ -982,6 +987,7 @@ def test_lapack_is_found_here():
     assert all(lapack.functions(char) is not None for char in "fdFD")
     assert all(triangles._kernel(char, name) for char in "fdFD" for name in triangles.KERNELS)
     assert lapack._logarithms(lapack.functions("d").integer) is not None
+    assert all(lapack._reflectors_proved(char) for char in "dD")
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
         assert lapack._ufuncs() is not None
 
