@@ -46,6 +46,7 @@ ARRAYS = (
     Limit("kernels.replay.layout", "STAGED", ELEMENTS),
     Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
     Limit("numpy_api.sorting", "SMALL", ELEMENTS),
+    Limit("ops.loops", "MANY", ELEMENTS),
     Limit("numpy_api.rearranging", "MEMOIZED", ELEMENTS),
     Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
 )
@@ -59,6 +60,8 @@ OTHERS = (
     Limit("native.linear", "LOOPED", "products of a matrix product that is statements"),
     Limit("native.linear", "FEW", "rows of a matrix whose products are straight code"),
     Limit("native.products", "BY_LOOPS", "products of a matrix and a vector without BLAS"),
+    Limit("ops.loops", "BESIDE", "running sums at once"),
+    Limit("ops.loops", "NEAR", "an argument of a Bessel function"),
     Limit("ops.scans", "FEW", "lanes of a scan"),
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.triangles", "BLOCK", "rows of a triangular system"),

@@ -399,6 +399,27 @@ def lanes(n):
             compare(several[:, n // 2], single.detach().numpy(), 100 * np.finfo(dtype).eps)
 
 
+@crosses("ops.loops", "BESIDE")
+def running_sums(n):
+    """So many side by side, along the last axis and before as many elements."""
+    for dtype in DTYPES:
+        array = values(300 * n, dtype)
+        for shape, axis in (((n, 300), 1), ((300, n), 0), ((3, 100, n), 1), ((n, 150, 2), 1)):
+            x, cotangent = leaf(array.reshape(shape)), array[::-1].reshape(shape)
+            y = np.cumsum(x, axis)
+            np.testing.assert_array_equal(y.detach().numpy(), np.cumsum(array.reshape(shape), axis))
+            (g,) = tg.grad(y, x, tg.tensor(cotangent))
+            wanted = np.flip(np.cumsum(np.flip(cotangent, axis), axis), axis)
+            compare(g, wanted, 1e3 * np.finfo(dtype).eps)
+
+
+@crosses("ops.loops", "NEAR")
+def bessel_function(n):
+    for dtype in ("float32", "float64"):
+        x = np.linspace(-n, n, 50, dtype=dtype)
+        np.testing.assert_array_equal(np.i0(tg.tensor(x)).numpy(), np.i0(x))
+
+
 @crosses("ops.kinks", "TERMS")
 def factors(n):
     """The square of a modulus behind products: at 0 its second derivative is exact, or torch's 0.
@@ -673,6 +694,7 @@ def triangular_systems_are_solved(rows, columns):
             r = np.array(np.triu(factors), order=order)
             for right in (b, np.asfortranarray(b), b[::-1]):
                 np.testing.assert_allclose(r @ solve_triangle(r, right), right, **close)
+                np.testing.assert_allclose(np.conj(r.T) @ solve_triangle(r, right, True), right, **close)
 
 
 @crosses("ops.lapack", "SMALL")

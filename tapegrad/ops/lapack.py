@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.blas import LETTERS, numpys
+from tapegrad.ops import buffers
 from tapegrad.ops.triangles import inverse_of_factors, solve_factors
 from tapegrad.tape import pool
 
@@ -26,6 +27,7 @@ LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
 ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1)}
+OF_REFLECTORS = (8, 0), (9, 0)  # the same of the two functions for QR
 # Of a matrix, and in which its factors are computed.
 DTYPES = {char: (np.dtype(char), np.dtype("D" if char in "FD" else "d")) for char in LETTERS}
 LOGARITHMS = '''"""A determinant's changes of sign by LU factors, and its logarithm, added as NumPy does."""
@@ -116,15 +118,15 @@ def _getrf(lapack: Lapack, a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, 
     return factors, words[2:]
 
 
-def _getrs(lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a**-1 b, of a stack of matrices, by LU factors and pivots, with NumPy's bits."""
-    x = pool.empty(b.mT.shape, factors.dtype)
-    x[...] = b.mT
+def _getrs(
+    lapack: Lapack, factors: np.ndarray, pivots: np.ndarray, x: np.ndarray, transposed: bool = False
+) -> None:
+    """Overwrite columns, of which one lies after the other, by a**-1 x as NumPy does, or by a**-T x."""
     rows, at = len(factors), abi.location
-    words = _words(lapack, rows, b.size // rows, 0)
+    words = _words(lapack, rows, x.size // rows, 0)
     n, step = at(words), words.itemsize
-    lapack.getrs(b"N", n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
-    return x.mT
+    letter = b"T" if transposed else b"N"
+    lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
 
 
 def solve_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -196,11 +198,68 @@ def _eigh(ufuncs: ModuleType, a: np.ndarray, uplo: str) -> tuple[np.ndarray, np.
     return (w, v) if own is dtype else (w.astype(own.char.lower()), v.astype(own))
 
 
+@functools.cache
+def _reflectors(char: str) -> Any:
+    """Return the type of integers and a dtype's functions for QR; None where they are not to be found."""
+    names = ("geqrf", "ungqr" if char in "FD" else "orgqr")
+    known = numpys(char, dict(zip(names, OF_REFLECTORS, strict=True)))
+    return None if known is None else (known[0], *(known[1][name] for name in names))
+
+
+@functools.cache
+def _reflectors_proved(char: str) -> bool:
+    """Whether these give NumPy's factors, of more columns than are treated at once."""
+    a = np.cos(np.arange(45.0 * 40)).reshape(45, 40).astype(char)
+    known = _reflectors(char) is not None
+    return known and all(map(np.array_equal, _by_reflectors(a), np.linalg.qr(a)))
+
+
+@functools.lru_cache(maxsize=64)
+def _room(char: str, rows: int, columns: int) -> list[int]:
+    """How many elements each of these functions wants to work in."""
+    integer, *functions = _reflectors(char)
+    words, x = np.array([rows, columns, min(rows, columns), -1, 0], integer), np.zeros(1, char)
+    at, (m, n, k, query, info) = abi.location(x), _places(words)
+    found = []
+    for function, sizes in zip(functions, ((m, n), (m, k, k)), strict=True):
+        function(*sizes, at, m, at, at, query, info)
+        found.append(max(int(x[0].real), columns, 1))
+    return found
+
+
+def _places(words: np.ndarray) -> range:
+    """The address of each."""
+    begin = abi.location(words)
+    return range(begin, begin + words.nbytes, words.itemsize)
+
+
+def _by_reflectors(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of a matrix as NumPy does, without its copies."""
+    (own, dtype), (rows, columns), at = DTYPES[a.dtype.char], a.shape, abi.location
+    integer, geqrf, orgqr = _reflectors(dtype.char)
+    least, room = min(rows, columns), _room(dtype.char, rows, columns)
+    q, tau, work = _columns(a, dtype), np.empty(least, dtype), np.empty(max(room), dtype)
+    words = np.array([rows, columns, least, *room, 0], integer)
+    m, n, k, first, second, info = _places(words)
+    geqrf(m, n, at(q), m, at(tau), at(work), first, info)
+    r = np.where(_upper(least, columns), q[:least], 0.0).astype(own, order="C", copy=False)
+    orgqr(m, k, k, at(q), m, at(tau), at(work), second, info)
+    q = q[:, :least]
+    q = buffers.copied(q) if q.nbytes >= buffers.LARGE else np.ascontiguousarray(q)
+    return q.astype(own, copy=False), r
+
+
 def qr(a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:
     """Return what `numpy.linalg.qr` does, to the last bit."""
     ufuncs = _ufuncs_for(a)
+    if ufuncs is not None:
+        return _qr(ufuncs, a, mode)
+    if a.ndim == 2 and a.size and a.dtype.char in LETTERS:
+        fits = mode == "reduced" or len(a) <= a.shape[1]
+        if fits and _reflectors_proved(DTYPES[a.dtype.char][1].char):
+            return _by_reflectors(a)
     numpy: Any = np.linalg  # whose stubs know literal modes only
-    return numpy.qr(a, mode) if ufuncs is None else _qr(ufuncs, a, mode)
+    return numpy.qr(a, mode)
 
 
 def eigh(a: np.ndarray, uplo: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -304,8 +363,10 @@ class LU(Kept):
             return np.linalg.solve(a, b)
         if not self._saved[0] and not turned:  # a value, which has NumPy's bits
             if b.ndim > 2:
-                factors, pivots = self._factors(a)
-                return _getrs(self.lapack, factors, pivots, b).astype(self.own, copy=False)
+                x = pool.empty(b.mT.shape, self.dtype)
+                x[...] = b.mT
+                _getrs(self.lapack, *self._factors(a), x)
+                return x.mT.astype(self.own, copy=False)
             known, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = known, None
             return x.astype(self.own, order="C", copy=False)
@@ -326,7 +387,10 @@ class LU(Kept):
         conjugated = turned and self.dtype.kind == "c"
         if conjugated:
             np.conjugate(x, out=x)
-        solve_factors(factors, pivots, x, turned)
+        if x.ndim == 1:  # else LAPACK's triangular systems are the slower ones
+            _getrs(self.lapack, factors, pivots, x, turned)
+        else:
+            solve_factors(factors, pivots, x, turned)
         if conjugated:
             np.conjugate(x, out=x)
 

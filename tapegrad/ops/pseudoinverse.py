@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from tapegrad.ops.buffers import matmul
+from tapegrad.ops.buffers import add, matmul, negative, subtract
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
 from tapegrad.ops.primitive import looked_at, primitive
+from tapegrad.ops.triangles import solve_triangle
 
 
 def _filled(a):
@@ -86,6 +87,17 @@ class _Cut:
         return found + matmuls(adjoint(y), p, a) + matmuls(q, y, a) - matmuls(q, ct, q)
 
 
+def _independent(a, p):
+    """Whether the rows of matrices, and whether their columns are independent, where these are arrays.
+
+    Their rank is the trace of the projection p a. Then what a rule has of the space beyond them is 0.
+    """
+    if type(a) is not np.ndarray:
+        return False, False
+    rank = np.min(np.real(np.einsum("...ij,...ji->...", p, a)), initial=np.inf)
+    return rank > a.shape[-2] - 0.5, rank > a.shape[-1] - 0.5
+
+
 def _leaves_nothing_out(out, inputs, attrs):
     cut = {name: x for name, x in attrs.items() if name != "hermitian"}
     return True if not attrs["hermitian"] and _left_out(inputs[0], **cut) is None else None
@@ -108,9 +120,14 @@ class pinv:
             found = _Cut(a, out, *left_out).cotangent(ct)
             return {0: half(found) if hermitian else found}
         p, back = adjoint(out), adjoint(ct)
-        left = matmuls(back, out, p)
-        right = matmuls(p, out, back)
-        found = left - matmuls(a, out, left) + right - matmuls(right, out, a) - matmuls(p, ct, p)
+        rows_are_independent, columns_are_independent = _independent(a, out)
+        found = negative(matmuls(p, ct, p))
+        if not rows_are_independent:
+            left = matmuls(back, out, p)
+            found = add(found, subtract(left, matmuls(a, out, left)))
+        if not columns_are_independent:
+            right = matmuls(p, out, back)
+            found = add(found, subtract(right, matmuls(right, out, a)))
         return {0: half(found) if hermitian else found}
 
     def jvp(tangents, out, inputs, hermitian, **cut):
@@ -138,6 +155,13 @@ def _known_pinv(a, dtype, factors, cut, rank):
     return p if tall is a else adjoint(p)
 
 
+def _triangle(a, dtype, cut, rank):
+    """The triangular factor of an array whose columns are independent; else None."""
+    if type(a) is not np.ndarray or rank < a.shape[1] or cut < np.finfo(float).eps:
+        return None
+    return np.linalg.qr(a.astype(dtype, copy=False), mode="r")
+
+
 def _moving_spaces(a, cut):
     """As `_left_out`, of one matrix."""
     return _left_out(a, rcond=cut) if cut > np.finfo(a.dtype).eps * max(a.shape) else None
@@ -160,18 +184,26 @@ class lstsq:
     reads = (0b1011, 0b0001)
 
     def vjp(ct, out, inputs, wanted, solution, factors, cut, rank):
-        a, b = inputs
-        p, shape = _known_pinv(a, solution.dtype, factors, cut, rank), b.shape
+        (a, b), shape = inputs, inputs[1].shape
         if b.ndim == 1:
             ct, out, b = (np.reshape(v, (-1, 1)) for v in (ct, out, b))
-        w = matmul(adjoint(p), ct)
+        left_out = _moving_spaces(a, cut) if 0 in wanted else None
+        r = _triangle(a, solution.dtype, cut, rank) if left_out is None else None
+        if r is None:
+            p = _known_pinv(a, solution.dtype, factors, cut, rank)
+            w = matmul(adjoint(p), ct)
+        else:  # p p^H = (a^H a)**-1, and p^H = a p p^H
+            turned = solve_triangle(r, solve_triangle(r, ct, adjoint=True))
+            w = matmul(a, turned)
         found = {1: np.reshape(w, shape)} if 1 in wanted else {}
         if 0 not in wanted:
             return found
-        left_out = _moving_spaces(a, cut)
         if left_out is not None:
             return {0: _Cut(a, p, *left_out).cotangent(matmul(ct, adjoint(b))), **found}
-        by_a = matmul(b - matmul(a, out), adjoint(matmul(p, w))) - matmul(w, adjoint(out))
+        if r is None:
+            turned = matmul(p, w)
+        rest = subtract(b, matmul(a, out))
+        by_a = subtract(matmul(rest, adjoint(turned)), matmul(w, adjoint(out)))
         if rank < a.shape[1]:
             unseen = ct - matmul(p, matmul(a, ct))
             by_a = by_a + matmul(matmul(adjoint(p), out), adjoint(unseen))

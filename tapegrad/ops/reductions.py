@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from tapegrad.ops import loops
 from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import conj, linear, primitive, reduction
 from tapegrad.ops.scans import PRODUCT, along_axis
@@ -117,7 +118,7 @@ def _scan_axis(attrs):
 
 
 @linear(
-    np.cumsum, forward=lambda x, axis: np.cumsum(x, axis=axis), lift=along, template=Template.SCAN,
+    np.cumsum, forward=loops.running_sums, lift=along, template=Template.SCAN,
     key=_scan_axis,
 )  # fmt: skip
 def cumsum(ct, shapes, wanted, axis):

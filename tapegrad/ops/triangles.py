@@ -221,13 +221,15 @@ def _fits(r: np.ndarray, x: np.ndarray) -> bool:
     return alike and x.size > 0 and x.shape[-2] == len(r)
 
 
-def solve_triangle(r: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return r**-1 x of an upper triangular matrix, with zeros below, and a matrix or a stack of them."""
+def solve_triangle(r: np.ndarray, x: np.ndarray, adjoint: bool = False) -> np.ndarray:
+    """Return r**-1 x, or r**-H x, of an upper triangular r, with zeros below, and a matrix x or a stack."""
+    if adjoint:
+        r = np.conj(r.T)
     if not _fits(r, x) or _kernel(r.dtype.char) is None:
         return np.linalg.solve(r, x)
     found, r = _laid(x), _in_one_piece(r)
     for part in found.reshape(-1, *x.shape[-2:]):
-        _solve(UPPER, r, part)
+        _solve(LOWER if adjoint else UPPER, r, part)
     return found
 
 

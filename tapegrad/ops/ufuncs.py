@@ -1,11 +1,11 @@
 """Further ufuncs and elementwise functions: inverse functions, other bases, remainders, choices."""
 
-import functools
 import math
 import operator
 
 import numpy as np
 
+from tapegrad.ops import loops
 from tapegrad.ops.elementwise import POSITIVE
 from tapegrad.ops.primitive import Real, Vector, elementwise, primitive
 from tapegrad.ops.rules import formula
@@ -227,25 +227,7 @@ def _bessel(x, order):
     return special.i1(x) if order == 1 else special.iv(order, x)
 
 
-@functools.cache
-def _scaled_i0():
-    """SciPy's exp(-x) I0(x), if it proves to be what NumPy multiplies by exp(x) from 0 to 8; else None."""
-    from scipy import special
-
-    x = np.linspace(0.0, 8.0, 1001)
-    return special.i0e if np.array_equal(np.exp(x) * special.i0e(x), np.i0(x)) else None
-
-
-def _i0(x):
-    """np.i0 without its 90 calls of ufuncs, where SciPy's in C has the same series in the same precision."""
-    if x.dtype.char == "d" and _scaled_i0() is not None:
-        distance = np.abs(x)
-        if (distance <= 8.0).all():
-            return np.exp(distance) * _scaled_i0()(distance)
-    return np.i0(x)
-
-
-@primitive(np.i0, forward=_i0, arity=1)
+@primitive(np.i0, forward=loops.i0, arity=1)
 class i0:
     """Modified Bessel function of the first kind, order 0."""
 

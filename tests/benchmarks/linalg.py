@@ -10,6 +10,9 @@ that records what it sweeps; *calls* are the bare ones that its rule needs, made
   most 1.3 times torch's, both over what the library takes for the value alone; products of stacks, and other
   contractions, at most 1.2 times torch's;
 * n = 10: recording and sweep at most 1.1 times torch's.
+
+Of stacks the products that value and gradients are made of are timed by themselves, by both libraries: what
+these take decides where the matrices are large.
 """
 
 import os
@@ -31,11 +34,15 @@ from .rounds import difference, in_turns
 
 
 class Program(NamedTuple):
-    """A function of a tool's namespace and arrays, its arrays, and the bare calls that its rule needs."""
+    """A function of a tool's namespace and arrays, its arrays, and the bare calls that its rule needs.
+
+    Of stacks of products also those of value and gradients, as pairs of arrays.
+    """
 
     function: Any
     arrays: list[Any]
     calls: dict[str, Any]
+    products: Any = ()
 
 
 def contraction(text):
@@ -58,7 +65,7 @@ def programs(n):
     }
     products = dict.fromkeys(("gemm", "gemm.", "gemm.."), product["gemm"])
     pair = dict.fromkeys(("gemm", "gemm."), product["gemm"])
-    stacks = rng.normal(size=(2, 16, n, n))
+    stacks = x, y = rng.normal(size=(2, 16, n, n))
     three = rng.normal(size=(3, n, n))
     return {
         "cholesky": Program(lambda m, x: m.linalg.cholesky(x), [even], product | twice),
@@ -74,8 +81,8 @@ def programs(n):
         "tensordot": Program(lambda m, x, y: m.tensordot(x, y, 1), [general, right], pair),
         "tensordot, both": Program(lambda m, x, y: m.tensordot(x, y, ([0], [1])), [general, right], pair),
         "ij,jk->ik": Program(contraction("ij,jk->ik"), [general, right], {}),
-        "bij,bjk->bik": Program(contraction("bij,bjk->bik"), list(stacks), {}),
-        "bij,bkj->bik": Program(contraction("bij,bkj->bik"), list(stacks), {}),
+        "bij,bjk->bik": Program(contraction("bij,bjk->bik"), [x, y], {}, [(x, y), (x, y.mT), (x.mT, y)]),
+        "bij,bkj->bik": Program(contraction("bij,bkj->bik"), [x, y], {}, [(x, y.mT), (x, y), (x.mT, y)]),
         "bij,bj->bi": Program(contraction("bij,bj->bi"), [stacks[0], stacks[1, :, 0]], {}),
         "ij,jk,kl->il": Program(contraction("ij,jk,kl->il"), list(three), {}),
     }
@@ -95,6 +102,17 @@ def of_tool(m, program, leaves, seed, grad, bare):
     return {"value": lambda: program.function(m, *bare), "gradient": gradient}
 
 
+def products_of(program):
+    """Calls that compute a program's products alone, into memory that is there, by either library."""
+    found = {}
+    for library, of in ((np, np.asarray), (torch, torch.from_numpy)):
+        out = of(np.empty(program.products[0][0].shape))
+        pairs = [(of(a), of(b)) for a, b in program.products]
+        call = lambda m=library, pairs=pairs, out=out: [m.matmul(a, b, out=out) for a, b in pairs]
+        found[f"{library.__name__} products"] = call
+    return found
+
+
 def measure(name, program, rounds, inner):
     """Rows of best seconds by what was timed: of value, bare calls; of gradients (both, record, sweep)."""
     seed = np.asarray(np.random.default_rng(0).normal(size=np.shape(program.function(np, *program.arrays))))
@@ -112,6 +130,8 @@ def measure(name, program, rounds, inner):
     calls = {f"ours {key}": call for key, call in ours.items()}
     calls |= {f"torch {key}": call for key, call in theirs.items()}
     calls |= program.calls
+    if program.products:
+        calls |= products_of(program)
     times = in_turns(calls, rounds, inner, parts=seconds, clock=thread_time)
     return {key: 1e6 * rows.min(axis=0) for key, rows in times.items()}
 
@@ -134,7 +154,11 @@ def report(name, n, program, best):
         return
     text += f"  value{value:9.1f}{peer:9.1f}"
     if not program.calls:
-        print(f"{text} {verdict(mine[0] / other[0], 1.2)}", flush=True)
+        text = f"{text} {verdict(mine[0] / other[0], 1.2)}"
+        if program.products:
+            bare = [best[f"{name} products"][0] for name in ("numpy", "torch")]
+            text += "  products alone {:.1f} {:.1f} {:5.2f}".format(*bare, bare[0] / bare[1])
+        print(text, flush=True)
         return
     text += f" scaled {verdict(mine[0] / other[0] * peer / value, 1.3)}"
     calls = sum(best[key][0] for key in program.calls)

@@ -9,13 +9,14 @@ in the times of both. Results and gradients are compared with torch's first; whe
 so, and the exit status is 1. Then each round calls both in turn, on one thread. What is taken is the
 thread's time on the processor, which a busy machine disturbs least. Printed are best times in microseconds
 per call, ratios of ours to torch's, that of the best times and the median of the rounds'; and geometric
-means of both, for elementwise operations apart from all others. Rows that are slower, by best times, are
-named, with what NumPy and torch take for the value of constants (of eigenvalues alone: with vectors, as both
-do where derivatives are to be taken): where NumPy's is the slower one and what is left without either is not,
-the row is so by the library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy computes linear algebra and
-covariances of single precision in double). The sweep of a linear operation, as of a transform or a running
-sum, is such an operation again. With --profile also the functions of ours that take most time in slower rows
-are printed.
+means of both, for elementwise operations apart from all others. Of rows that are slower, by best times, the
+column `value` has what NumPy takes for the value of constants (of eigenvalues alone: with vectors, as both do
+where derivatives are to be taken), whose bits ours has. Below they are named again with that of both
+libraries, and what is left without: where NumPy's is the slower one and the rest is not, the row is so by the
+library (OpenBLAS, LAPACK and pocketfft beside MKL; NumPy computes linear algebra and covariances of single
+precision in double); where it takes as long as all of torch's no recording and sweep could be quick enough.
+Both kinds are counted. The sweep of a linear operation, as of a transform or a running sum, is such an
+operation again. With --profile also the functions of ours that take most time in slower rows are printed.
 """
 
 import os
@@ -137,11 +138,14 @@ def measured(calls):
     return ours.min(), theirs.min(), best, median
 
 
-def reason(row, tools, arrays, ours, theirs):
-    """What both libraries take for the value alone, and the ratio of the rest."""
-    mine, other, *_ = measured({tool.name: value_alone(row, tool, arrays) for tool in tools})
-    rest = (ours - mine) / (theirs - other) if other < theirs else np.inf
-    return f"values alone {1e6 * mine:.1f} and {1e6 * other:.1f}, ratio of the rest {rest:.2f}"
+def values_alone(row, tools, arrays):
+    """Best seconds of both libraries for the value alone."""
+    return measured({tool.name: value_alone(row, tool, arrays) for tool in tools})[:2]
+
+
+def rest(ours, theirs, mine, other):
+    """The ratio of what is left of both times without those of the value alone."""
+    return (ours - mine) / (theirs - other) if other < theirs else np.inf
 
 
 def profile(call, calls=300, most=6):
@@ -156,14 +160,22 @@ def profile(call, calls=300, most=6):
         print(f"    {shares}, {count / calls:5.1f} times  {place}")
 
 
-def summary(title, rows, reasons):
-    """Geometric means, and the rows that are slower."""
+def summary(title, rows, values):
+    """Geometric means, and the rows that are slower, with both libraries' times of their values alone."""
     logs = np.log([row[-2:] for row in rows])
     slower = sorted((row for row in rows if row[3] > SLOWER), key=lambda row: -row[3])
     best, median = np.exp(logs.mean(axis=0))
     print(f"{title}: geometric mean of {len(rows)} rows {best:.2f}, of medians {median:.2f}; ", end="")
-    lines = [f"\n    {row[3]:5.2f}  {row[0]:28s}{reasons[row[0]]}" for row in slower]
-    print(f"{len(slower)} above {SLOWER}" + "".join(lines))
+    left = {name: rest(ours, theirs, *values[name]) for name, ours, theirs, *_ in slower}
+    of_all = {name: values[name][0] / theirs for name, _, theirs, *_ in slower}
+    out_of_reach = sum(share >= 1 for share in of_all.values())
+    without = sum(x > SLOWER for x in left.values())
+    print(f"{len(slower)} above {SLOWER}", f", {without} without the value too; in {out_of_reach} NumPy's "
+          "value alone takes as long as all of torch's" if slower else "", sep="")  # fmt: skip
+    for name, _, _, ratio, _ in slower:
+        text = "values alone {:.1f} and {:.1f}".format(*(1e6 * x for x in values[name]))
+        print(f"    {ratio:5.2f}  {name:28s}{text}, ratio of the rest {left[name]:.2f}", end="")
+        print(f", NumPy's value {of_all[name]:.2f} of all of torch's" if of_all[name] >= 1 else "")
 
 
 def main():
@@ -180,9 +192,10 @@ def main():
         for dtype in args.dtypes:
             arrays, torch = operands(n, dtype), tools[1].namespace
             torch.set_default_dtype(getattr(torch, dtype))  # else its `det` fails in single precision
-            print(f"\nn = {n}, {dtype}\n{'':32s}{'ours':>10s}{'torch':>10s}   best, median", flush=True)
+            heads = "".join(f"{head:>10s}" for head in ("ours", "torch"))
+            print(f"\nn = {n}, {dtype}\n{'':32s}{heads}   best, median   value", flush=True)
             for title, table in (("elementwise", ELEMENTWISE), ("others", OTHERS)):
-                rows, reasons = [], {}
+                rows, values = [], {}
                 for row in table:
                     if args.only and not {row[0], row[0].split(",")[0]} & set(args.only):
                         continue
@@ -194,17 +207,20 @@ def main():
                         continue
                     ours, theirs, best, median = figures = measured(calls)
                     rows.append((row[0], *figures))
-                    times = f"{1e6 * ours:10.1f}{1e6 * theirs:10.1f}"
-                    print(f"{row[0]:32s}{times}{best:7.2f}{median:8.2f}", flush=True)
+                    times, value = f"{1e6 * ours:10.1f}{1e6 * theirs:10.1f}", ""
                     if best > SLOWER:
-                        reasons[row[0]] = reason(row, tools, arrays, ours, theirs)
-                        if args.profile:
-                            profile(calls[tools[0].name])
+                        values[row[0]] = values_alone(row, tools, arrays)
+                        value = f"{1e6 * values[row[0]][0]:10.1f}"
+                    print(f"{row[0]:32s}{times}{best:7.2f}{median:8.2f}{value}", flush=True)
+                    if best > SLOWER and args.profile:
+                        profile(calls[tools[0].name])
                 if rows:
-                    summary(title, rows, reasons)
+                    summary(title, rows, values)
                 names = "name", "ours", "torch", "best", "median"
                 of_all = {"n": n, "dtype": dtype, "kind": title}
-                kept += [of_all | dict(zip(names, row, strict=True)) for row in rows]
+                for row in rows:
+                    alone = dict(zip(("value", "value of torch"), values.get(row[0], ()), strict=False))
+                    kept.append(of_all | dict(zip(names, row, strict=True)) | alone)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(kept, file, indent=1)

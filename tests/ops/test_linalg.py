@@ -645,6 +645,23 @@ def test_least_squares_are_a_product_with_the_pseudoinverse(name, columns, kind,
         np.testing.assert_allclose(found, wanted, **tolerance)
 
 
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize(
+    "names", [*((name,) for name in (*DEPENDENT, "one short")), ("square", "square"), ("all", "one short")]
+)
+def test_pseudoinverses_of_any_rank_have_the_derivative_of_a_recorded_sweep(names, kind, random):
+    """Which leaves out nothing, as the other does where all rows, or all columns, are independent."""
+    rows = DEPENDENT | {"all": ((6, 4), 4), "one short": ((6, 4), 3)}
+    members = [(*rows[name][0], 1.0 + np.arange(rows[name][1])) for name in names]
+    a = np.stack([with_values(random, *member, kind) for member in members])
+    x = leaf(a if len(names) > 1 else a[0])
+    y = L.pinv(x)
+    ct = tg.tensor(random.normal(size=y.shape).astype(a.dtype))
+    (found,) = tg.grad(y, x, ct, retain_graph=True)
+    (wanted,) = tg.grad(y, x, ct, create_graph=True)
+    np.testing.assert_allclose(found.numpy(), wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
 def test_singular_vectors_are_computed_where_a_derivative_reads_them(shape, random, monkeypatch):
     """Of the solution at full rank none does: QR is enough."""
@@ -885,12 +902,16 @@ def test_the_reverse_of_cholesky_reads_its_triangle_alone(dtype, random):
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
-@pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
+@pytest.mark.parametrize("way", ["ufuncs and LAPACK", "NumPy's function"])
 def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
-    """To the last bit, of matrices that take the short way, and of larger ones; they stay as they are."""
-    if way != "ufuncs":
+    """To the last bit, of small matrices, and of larger ones; they stay as they are."""
+    if way == "NumPy's function":
         monkeypatch.setattr(lapack, "_ufuncs", lambda: None)
-    for shape in ((3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3)):
+        monkeypatch.setattr(lapack, "_reflectors_proved", lambda char: False)
+    for shape in (
+        (3, 3), (5, 3), (3, 5), (1, 1), (SMALL, SMALL), (SMALL + 1, 4), (4, SMALL + 1), (2, 4, 3),
+        (45, 40), (40, 75), (0, 3), (3, 0),
+    ):  # fmt: skip
         a, imag = random.normal(size=(2, *shape)) * 1e3
         a = (a + (1j * imag if dtype in "FD" else 0)).astype(dtype)
         spoiled = np.where(np.arange(a.size).reshape(shape) == a.size // 2, np.nan, a).astype(dtype)
@@ -900,6 +921,7 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
                 found = L.qr(tg.from_numpy(x).requires_grad_(), mode)
             for one, another in ((found, wanted),) if mode == "r" else zip(found, wanted, strict=True):
                 assert one.detach().numpy().dtype == another.dtype
+                assert one.detach().numpy().flags.c_contiguous or min(shape) <= SMALL
                 np.testing.assert_array_equal(one.detach().numpy(), another)
             np.testing.assert_array_equal(x, kept)
 
@@ -965,6 +987,7 @@ def test_lapack_is_found_here():
     assert all(lapack.functions(char) is not None for char in "fdFD")
     assert all(triangles._kernel(char, name) for char in "fdFD" for name in triangles.KERNELS)
     assert lapack._logarithms(lapack.functions("d").integer) is not None
+    assert all(lapack._reflectors_proved(char) for char in "dD")
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
         assert lapack._ufuncs() is not None
 

@@ -127,6 +127,32 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("char", "fdgFDG")
+def test_running_sums_are_numpys_to_the_bit(char, random):
+    """Of every layout, of zeros of both signs, and with NumPy's warnings where a sum is no finite number."""
+    for shape in ((40, 30), (5, 300), (4, 300), (3, 400), (2, 1000), (9, 40, 3), (30, 9, 7), (1024,)):
+        x = random.normal(size=shape).astype(char)
+        if char in "FDG":
+            x += (1j * random.normal(size=shape)).astype(char)
+        x[..., :1] = -0.0
+        for array in (x, x.T, x[::-1], np.asfortranarray(x)):
+            for axis in range(x.ndim):
+                found, wanted = np.cumsum(tg.tensor(array), axis).numpy(), np.cumsum(array, axis)
+                np.testing.assert_array_equal(found, wanted)
+                np.testing.assert_array_equal(np.signbit(found.real), np.signbit(wanted.real))
+    for last in (np.inf, np.nan):
+        x = np.full((40, 30), 1.0, char)
+        x[7, 5:7] = last, -last
+        with np.errstate(invalid="raise"):
+            if last == np.inf:
+                with pytest.raises(FloatingPointError):
+                    np.cumsum(tg.tensor(x), 1)
+            else:
+                np.testing.assert_array_equal(np.cumsum(tg.tensor(x), 1).numpy(), np.cumsum(x, 1))
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        np.cumsum(tg.tensor(np.full((40, 30), np.finfo(char).max / 8, char)), 0)
+
+
 @pytest.mark.parametrize("scan", [np.cumsum, np.cumprod, np.nancumsum, np.nancumprod, np.cumulative_sum,
                                   np.add.accumulate])  # fmt: skip
 def test_running_results_do_not_fit_into_a_number(scan):
