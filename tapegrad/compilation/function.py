@@ -291,12 +291,15 @@ class Compiled(Programmed):
 
     def _found(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         kind, directed = self._latest, wanted.directed
+        if not self._simple or len(args) != 1 + directed or kwargs or not (kind and kind.takes(args[0])):
+            kind = None
+        if kind is not None and kind.is_over():
+            kind.calls += 1
+            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
+            value, parts = call.recorded(_finished, wanted)
+            return value, parts and parts[0]
         if (
             kind is not None
-            and self._simple
-            and len(args) == 1 + directed
-            and not kwargs
-            and kind.takes(args[0])
             and kind.is_ready()
             and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
         ):
@@ -395,6 +398,11 @@ class Kind:
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
         return bool(self.matcher.paths) and _is_ordinary()
+
+    def is_over(self) -> bool:
+        """Whether there are no paths, nor will be any, so that calls are recorded with no more ado."""
+        learning = self.learning
+        return not (self.matcher.paths or learning.tasks or learning.learns or self.replay is not None)
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""

@@ -348,10 +348,8 @@ class Rows:
         """Do what Python has to do at a row; the number of the next one."""
         function = self.functions.get(k) or functools.partial(self._again, k)
         if self.silent:
-            with np.errstate(all="ignore"):
-                function()
-        else:
-            function()
+            function = _silently(function)
+        function()
         return k + 1
 
     def _again(self, k: int) -> None:
@@ -367,8 +365,11 @@ class Rows:
 
 def _silently(function: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        with np.errstate(all="ignore"):
+        before = forward.error_mode.set(forward.silent())
+        try:
             function()
+        finally:
+            forward.error_mode.reset(before)
 
     return run
 
