@@ -119,5 +119,5 @@ class Arena:
 
 
 def _room(life: _Life) -> int:
-    """Bytes for an array that begins with a line."""
-    return -(-(life.high - life.low) // LINE) * LINE
+    """Bytes for an array that begins with a line, and a gap: NumPy has other loops for arrays that touch."""
+    return (-(-(life.high - life.low) // LINE) + 1) * LINE

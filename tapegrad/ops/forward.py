@@ -64,6 +64,11 @@ def clear_errors() -> int:
     return _library(RAISING[0])[0]
 
 
+def raise_errors() -> int:
+    """The C library's ``feraiseexcept``; 0 if it is not known."""
+    return _library(RAISING[1])[0]
+
+
 @functools.lru_cache(maxsize=16)
 def reported(handling: Any) -> tuple[int, Any, bool]:
     """What NumPy tells of where `error_mode` is this.

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 import tapegrad as tg
 from tests.tiers import every
 
-from . import hostile_masks, hostile_numpy, hostile_python, hostile_tensors, random_programs  # noqa: F401
+from . import (  # noqa: F401
+    hostile_complex,
+    hostile_masks,
+    hostile_numpy,
+    hostile_python,
+    hostile_tensors,
+    random_programs,
+)
 from .hostile import FUNCTIONS
 
 CALLS = 20
