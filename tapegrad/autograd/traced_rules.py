@@ -356,7 +356,7 @@ def _is_fixed(x: Any, arrays: bool) -> bool:
     """Whether an attribute is the same for all values; `arrays` are, where they are made of shapes alone."""
     if isinstance(x, (tuple, list)):
         return all(_is_fixed(part, arrays) for part in x)
-    return isinstance(x, (*ATTRIBUTES, slice)) or (isinstance(x, np.ndarray) and arrays)
+    return isinstance(x, (*ATTRIBUTES, bytes, slice)) or (isinstance(x, np.ndarray) and arrays)
 
 
 def twins(attrs: Attributes) -> Attributes:

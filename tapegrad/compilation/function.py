@@ -283,12 +283,15 @@ class Compiled(Programmed):
 
     def _found(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         kind, directed = self._latest, wanted.directed
+        if not self._simple or len(args) != 1 + directed or kwargs or not (kind and kind.takes(args[0])):
+            kind = None
+        if kind is not None and kind.is_over():
+            kind.calls += 1
+            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
+            value, parts = call.recorded(finished, wanted)
+            return value, parts and parts[0]
         if (
             kind is not None
-            and self._simple
-            and len(args) == 1 + directed
-            and not kwargs
-            and kind.takes(args[0])
             and kind.is_ready()
             and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
         ):

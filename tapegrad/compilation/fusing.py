@@ -137,6 +137,8 @@ def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
 @functools.cache
 def can_emit(function: Any, char: str) -> bool:
     """Whether a step has code here that gives what recording gives."""
+    if char not in TYPES:
+        return False
     if function in EXACT or function in PASSIVE or function is forward.choosing(WHERE):
         return True
     if isinstance(function, np.ufunc):

@@ -73,6 +73,11 @@ class Kind:
         """Whether a call may follow a path."""
         return bool(self.matcher.paths) and is_ordinary()
 
+    def is_over(self) -> bool:
+        """Whether there are no paths, nor will be any, so that calls are recorded with no more ado."""
+        learning = self.learning
+        return not (self.matcher.paths or learning.tasks or learning.learns or self.replay is not None)
+
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""
         if not wanted.directed:

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.computing import BROADCAST, CONSTANT, ELEMENT, MATMUL
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.paths import Computation, Path
 from tapegrad.compilation.planning import WARM, Planning
-from tapegrad.compilation.program import BROADCAST, CONSTANT, ELEMENT, Program
-from tapegrad.compilation.reverse import MATMUL, Reverse
+from tapegrad.compilation.program import Program
+from tapegrad.compilation.reverse import Reverse
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.kernels.locks import run_beside
 from tapegrad.ops import MEANING, REGISTRY

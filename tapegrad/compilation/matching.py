@@ -11,6 +11,7 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation.calls import is_same_for_numbers
+from tapegrad.compilation.computing import TAKE, are_real_numbers, forward_of, number_of
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -28,14 +29,7 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.passive import Operation, Passive, flat_operation, passive
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
-from tapegrad.compilation.program import (
-    TAKE,
-    alike,
-    are_real_numbers,
-    forward_of,
-    number_of,
-    view_of,
-)
+from tapegrad.compilation.program import alike, view_of
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle, value_of
@@ -512,8 +506,10 @@ class Matcher:
         if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
             return False  # a class of its own, which may be refused
         known = type(source.value)
-        if weak and known in PYTHON_S and type(value) is not known and not self._is_floating(path, k):
-            return False  # of no other operand it has its dtype
+        if weak and known in PYTHON_S and type(value) is not known:
+            kinds = "c" if complex in (type(value), known) else "fc"
+            if not self._has_others(path, k, kinds):
+                return False  # of no other operand it has its dtype
         changed = weak is not (known in PYTHON_S)
         if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(path.program, k, q)):
             return False
@@ -527,11 +523,11 @@ class Matcher:
         path.program.copies.take(buffer, value)
         return True
 
-    def _is_floating(self, path: Path, k: int) -> bool:
-        """Whether an operand that is no number of Python's is of floating-point numbers."""
+    def _has_others(self, path: Path, k: int, kinds: str) -> bool:
+        """Whether an operand that is no number of Python's is of such numbers."""
         pairs = zip(path.program.events[k].operands, path.program.live[k], strict=True)
         return any(
-            (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in "fc"
+            (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
             for source, x in pairs
             if source.kind != FIXED
         )

@@ -185,8 +185,8 @@ def run_words() -> Callable[[np.ndarray], bool]:
     return made
 
 
-# Of an operand: where it is, how many elements it has, and how it is stretched; of a block none.
-Name = tuple[Address, int, Stretch | None]
+# Of an operand: where it is, how many elements it has, their dtype, and how it is stretched; of a block none.
+Name = tuple[Address, int, str, Stretch | None]
 
 
 class _Fused:
@@ -232,7 +232,9 @@ class _Fused:
         written: dict[Name, int] = {}
         read: dict[Name, int] = {}
         for w in self.item.work:
-            fused = not w.exact and w.kind != layout.BY_SUMS and (w.is_sum or can_emit(w.function, self.char))
+            emitted = w.is_sum or can_emit(w.function, self.char)
+            plain = all(x.char in (self.char, "?") and not x.step for x in (*w.reads, *w.writes))
+            fused = emitted and plain and not (w.exact or w.kind == layout.BY_SUMS)
             reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
             before = [written.get(x, 0) for x in (*reads, *writes)] + [read.get(x, 0) for x in writes]
             level = max(before)
@@ -344,4 +346,4 @@ class _Fused:
 
 
 def _name(x: Operand) -> Name:
-    return x.at, 0 if x.is_block else x.size, x.stretch
+    return x.at, 0 if x.is_block else x.size, x.char, x.stretch

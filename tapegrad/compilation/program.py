@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +9,12 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.comparing import have_same_bytes
+from tapegrad.compilation.computing import (
+    BROADCAST,
+    ELEMENT,
+    compute,
+    number_of,
+)
 from tapegrad.compilation.copies import Copies
 from tapegrad.compilation.events import (
     ARGUMENT,
@@ -26,37 +30,12 @@ from tapegrad.compilation.events import (
     activity,
 )
 from tapegrad.compilation.memory import LARGE, Releases, give_back
-from tapegrad.compilation.passive import Operation, Passive
+from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
-from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Elementwise, Primitive
-from tapegrad.ops.writes import window_of
-from tapegrad.tape import tape
-from tapegrad.tape.record import Template
-
-ASSIGN, RESHAPE = REGISTRY["assign"], REGISTRY["reshape"]
-ELEMENT = next(op for op in REGISTRY.values() if op.template == Template.ELEMENT)
-TAKE = REGISTRY["take"]
-CONCATENATE, BROADCAST = MEANING[np.concatenate], MEANING[np.broadcast_to]
-MEAN, SUM, WHERE = MEANING[np.mean], MEANING[np.sum], MEANING[np.where]
-ASTYPE = REGISTRY["astype"]
-REDUCING = {
-    MEANING[function]: ufunc
-    for function, ufunc in (
-        (np.sum, np.add),
-        (np.prod, np.multiply),
-        (np.max, np.maximum),
-        (np.min, np.minimum),
-    )
-}
-CONSTANT = {np.zeros_like: 0.0, np.ones_like: 1.0}  # elements, whatever those of the operand
-OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
-FLOATS = "df"
-EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
-REAL = (int, float, np.floating, np.integer)
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -169,11 +148,6 @@ def view_of(op: Primitive, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray |
         return None
     found = op.forward(x, **attrs)
     return found if is_view(found, x) else None
-
-
-def number_of(x: np.ndarray) -> Any:
-    """Return what a buffer holds as values are: a NumPy scalar for a number."""
-    return x if x.ndim else x[()]
 
 
 class Write(NamedTuple):
@@ -394,54 +368,12 @@ class Program:
         return np.array(value, np.result_type(*kinds))  # which it is compared in
 
     def _compute(self, event: Event, operands: list[Any], out: np.ndarray, known: bool) -> None:
-        op = event.op
-        if known or op is BROADCAST:
+        if known or event.op is BROADCAST:
             self.rows.nothing()
             return
-        function = None if event.attrs else ufunc_for(op, operands)
-        reduced = REDUCING.get(op)
-        if (reduced is not None or op is MEAN) and self.rows.reduce(
-            reduced or np.add, operands[0], out, reduced is None
-        ):
-            return
-        if op is SUM and self.rows.sums(operands[0], event.attrs["axis"], out):
-            return
-        if reduced is not None and out.flags.c_contiguous and operands[0].size:
-            axis, keepdims = event.attrs["axis"], event.attrs["keepdims"]
-            self.rows.call(reduced.reduce, [operands[0], axis, None, out, keepdims])
-        elif op is ASTYPE and operands[0].dtype.char in EXACTLY and out.dtype.char in FLOATS:
-            self.rows.convert(operands[0], out)
-        elif self._is_filled(op, out) or (op is RESHAPE and self._is_copied(operands[0], out)):
-            pass
-        elif op is ASSIGN and out.flags.c_contiguous and all(x.dtype == out.dtype for x in operands):
-            self.rows.call(_write, [*operands, window_of(out, event.attrs["window"]), out])
-        elif op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
-            self.rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
-        elif function is None:
-            self.rows.python(lambda: _by_forward(event, operands, out), operands, [out])
-        elif not self.rows.loop(function, operands, out):
-            if function in OUT_BY_NAME:
-                self.rows.call(functools.partial(function, out=out), operands)
-            else:
-                self.rows.call(function, [*operands, out])
-
-    def _is_copied(self, x: np.ndarray, out: np.ndarray) -> bool:
-        """Whether the elements of a dense array are copied, which a row now does."""
-        if not (x.flags.c_contiguous and out.flags.c_contiguous and x.dtype == out.dtype):
-            return False
-        return self.rows.loop(np.positive, [x.reshape(out.shape)], out)
-
-    def _is_filled(self, op: Operation, out: np.ndarray) -> bool:
-        """Whether an op gives the same number everywhere, which a row now does."""
-        if not isinstance(op, Passive) or op.functions[0] not in CONSTANT:
-            return False
-        return self.rows.loop(np.positive, [np.array(CONSTANT[op.functions[0]], out.dtype)], out)
-
-
-def _write(part: np.ndarray, whole: np.ndarray, window: np.ndarray, out: np.ndarray) -> None:
-    """Let `out` be the whole with a part in a window of it."""
-    out[...] = whole
-    window[...] = part
+        first = len(self.rows), len(self.rows.kept)
+        compute(self.rows, event, operands, out)
+        self.rows.fold(*first)
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
@@ -459,51 +391,3 @@ def _recorded(event: Event, operands: list[Any]) -> np.ndarray:
     if isinstance(event.op, Passive):
         return np.asarray(event.op.forward(*given, **event.attrs))
     return np.asarray(apply(event.op, given, event.attrs)._v)
-
-
-def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> None:
-    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
-    if event.op is POWER and event.operands[1].kind == LIVE and type(event.operands[1].value) is float:
-        given[1] = given[1].item()  # NumPy has ways of its own for some
-    out[...] = forward_of(event, given)
-
-
-def forward_of(event: Event, given: Sequence[Any]) -> Any:
-    """Return what the op of an event gives for values."""
-    op, taken = event.op, forward.taken(event.op, event.value)
-    if op is POWER:  # as compiled recording does
-        return (_vector_form(POWER, given[0]) or operator.pow)(*given)
-    if not taken and isinstance(op, Elementwise) and op.operator and are_real_numbers(given):
-        return op.operator(*given)  # which tells of errors in other words
-    return forward.value(op, given, {**event.attrs, **taken})
-
-
-def are_real_numbers(given: Sequence[Any]) -> bool:
-    """Whether values are no arrays and not complex."""
-    return all(isinstance(x, REAL) for x in given)
-
-
-def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
-    """The form of an op that recording takes for an operand of this size, if that is not NumPy's."""
-    if type(x) is np.ndarray and x.nbytes > tape.LARGE and forward.has_vector_form(op, x.dtype.char):
-        form: np.ufunc = forward.vector_form(op, x.dtype.char)
-        return form
-    return None
-
-
-def ufunc_for(op: Operation, operands: Sequence[Any]) -> np.ufunc | None:
-    """Return the ufunc that recording takes for an op of these operands; None without one."""
-    if op is MEANING[np.matmul]:
-        return np.matmul
-    if isinstance(op, Passive):
-        return op.forward if isinstance(op.forward, np.ufunc) else None
-    if not isinstance(op, Elementwise) or op is POWER or not all(isinstance(x, np.ndarray) for x in operands):
-        return None
-    kinds = [x.dtype.char for x in operands]
-    if op is WHERE:
-        return forward.choosing(op) if kinds[0] in f"?{kinds[1]}" and kinds[1] == kinds[2] in FLOATS else None
-    if op.arity > 2 or not any(kind in FLOATS for kind in kinds):
-        return None
-    if all(kind in FLOATS for kind in kinds):
-        return _vector_form(op, operands[0]) or forward.ufunc_of(op)
-    return forward.ufunc_of(op) if all(kind in FLOATS + EXACTLY for kind in kinds) else None

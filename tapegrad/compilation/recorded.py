@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd import grad
+from tapegrad.compilation.computing import forward_of, number_of
 from tapegrad.compilation.events import ARGUMENT, FIXED, PYTHON_S, RESULT, Event, Source
 from tapegrad.compilation.passive import Passive
-from tapegrad.compilation.program import Program, forward_of, number_of
+from tapegrad.compilation.program import Program
 from tapegrad.core.base import Handle, TensorOrArray, add_saved_bytes, requires_grad, value_of, wrap
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import apply, record

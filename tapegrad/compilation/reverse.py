@@ -11,17 +11,26 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
+from tapegrad.compilation.computing import (
+    ASSIGN,
+    CONCATENATE,
+    EXACTLY,
+    MATMUL,
+    MEAN,
+    RESHAPE,
+    SUM,
+    number_of,
+)
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
-from tapegrad.compilation.program import ASSIGN, CONCATENATE, EXACTLY, RESHAPE, Program, number_of, view_of
+from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
+from tapegrad.compilation.rules import Applied, steps_of
 from tapegrad.kernels import abi, table
-from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
 from tapegrad.ops.writes import window_of
 
 FEW = 32  # elements of a row whose sums over rows are a product with ones
-SUM, MEAN, MATMUL = (MEANING[f] for f in (np.sum, np.mean, np.matmul))
 
 
 def _is_plain_product(operands: list[Any], out: np.ndarray) -> bool:
@@ -230,7 +239,9 @@ class Reverse:
     def _rule(
         self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
     ) -> None:
-        """The op's rule, run by Python."""
+        """The op's rule: its steps by rows, else all of it by Python."""
+        if self._by_steps(event, ct, operands, out, wanted):
+            return
         targets = {q: self._target(event.operands[q]) for q in wanted}
 
         def run() -> None:
@@ -264,6 +275,23 @@ class Reverse:
             self.rows.call(window_of(kept, window).fill, [0.0])
             self._give(whole, kept)
 
+    def _by_steps(
+        self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
+    ) -> bool:
+        """Whether the steps of a rule are the same for all values, and are rows now."""
+        steps = steps_of(event.op, ct, out, operands, event.attrs, wanted)
+        if steps is None:
+            return False
+        applied, before = Applied(self.rows, self._room), len(self.rows.functions)
+        for q, part in applied.run(steps, ct, out, operands).items():
+            self._give(event.operands[q], part)
+        for x in applied.buffers:
+            if not any(x is y for y in self.free):
+                self._drop(x)
+        if len(self.rows.functions) > before:
+            self.by_python.append(event.op.name)
+        return True
+
     def _target(self, source: Source) -> tuple[np.ndarray, bool]:
         """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
         before = self.found.get(source)
@@ -291,7 +319,7 @@ class Reverse:
         if first and self._is_spread(ct, window, target):
             return
         if first:
-            self.rows.call(target.fill, [0.0])
+            self.rows.call(target.fill, [0.0], target)
         self.rows.call(np.add, [window, ct, window])
 
     def _is_spread(self, ct: np.ndarray, window: np.ndarray, target: np.ndarray) -> bool:

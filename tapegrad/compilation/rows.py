@@ -30,17 +30,33 @@ class Block:
 def signature(kinds: Sequence[str]) -> str:
     """The dtypes of a loop of operands and a result, as `kernels.abi.inner_loop` has them; empty for others.
 
-    They are floating-point numbers of one kind; of such, or of truth values, the result may be a truth value.
+    They are numbers of one kind, real or complex; of complex ones the result may be real, and of real ones,
+    or of truth values, a truth value.
     """
     *given, out = kinds
-    if len(set(kinds)) == 1 and out in "df":
+    if len(set(kinds)) == 1 and out in "dfDF":
         return out
+    if given == [REAL_TO_COMPLEX.get(out)]:
+        return f"{given[0]}->{out}"
     return "".join(given) + "->?" if out == "?" and len(set(given)) == 1 and given[0] in "df?" else ""
 
 
 def is_dense(x: np.ndarray) -> bool:
     """Whether the elements of an array lie side by side, in C order."""
     return bool(x.flags.c_contiguous)
+
+
+def step_of(x: np.ndarray) -> int:
+    """By how many bytes the elements of an array lie apart, in C order, alike for all; else 0."""
+    if is_dense(x):
+        return x.itemsize
+    longer = [(n, s) for n, s in zip(x.shape, x.strides, strict=True) if n > 1]
+    step = expected = longer[-1][1]
+    for n, s in longer[::-1]:
+        if s != expected:
+            return 0
+        expected *= n
+    return max(step, 0)
 
 
 class Kernel(NamedTuple):
@@ -67,8 +83,10 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
+REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
-STOPS = *CALLS, layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS  # all without a group
+ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
+STOPS = *CALLS, *ALONE  # all without a group
 
 
 class Rows:
@@ -106,22 +124,39 @@ class Rows:
         arrays = tuple(x for x in reads if isinstance(x, np.ndarray))
         self._add(Step(layout.BY_PYTHON, function, arrays, tuple(writes)), 0, 0, [])
 
-    def call(self, function: Any, args: Sequence[Any]) -> None:
-        """Add a call of a function of these objects.
+    def call(
+        self, function: Any, args: Sequence[Any], out: np.ndarray | None = None, anew: bool = True
+    ) -> None:
+        """Add a call of a function of these objects, which writes all elements of `out` `anew`, or some.
 
-        It writes to the array that it has itself, by a name or as its method, else to the last one.
+        Where that is left out, it is the array that it has by a name, else the last one.
         """
         if function is np.matmul and self._product(*args):
             return
         self.kept.append((function, tuple(args)))
         self.calls = True
         arrays = [x for arg in args for x in (arg if isinstance(arg, tuple) else (arg,))]
-        arrays = [x for x in arrays if isinstance(x, np.ndarray)]
+        arrays = [x for x in (getattr(function, "__self__", None), *arrays) if isinstance(x, np.ndarray)]
         if isinstance(function, functools.partial):
             arrays.append(function.keywords["out"])
-        arrays = arrays or [function.__self__]
-        step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays[:-1]), (arrays[-1],))
+        if out is None:
+            out = arrays.pop()
+        elif anew:
+            arrays = [x for x in arrays if x is not out]
+        step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays), (out,))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
+
+    def fold(self, first: int, kept: int) -> None:
+        """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
+        if len(self.words) - first < 2:
+            return
+        inner, table = Rows(), self.words[first:]
+        inner.words, inner.steps, inner.kept = table, self.steps[first:], self.kept[kept:]
+        del self.words[first:], self.steps[first:]
+        inner.seal()
+        reads = tuple(x for step in inner.steps for x in step.reads)
+        writes = tuple(x for step in inner.steps for x in step.writes)
+        self._add(Step(layout.BY_ROWS, inner, reads, writes), abi.address(inner.memory), len(table), [])
 
     def _product(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> bool:
         """Add a product of vectors or matrices of one dtype, by the loop of `np.matmul`."""
@@ -155,6 +190,7 @@ class Rows:
         places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
         self._add(step, loop, data, places)
+        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, char)
         return True
 
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
@@ -185,6 +221,7 @@ class Rows:
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return False
         self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
+        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, kinds)
         return True
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
@@ -227,6 +264,7 @@ class Rows:
         if not found[0]:
             raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
         self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
+        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, kinds)
 
     def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:
         """Add a kernel of a rule for operands that are known by their places."""
@@ -348,15 +386,18 @@ class Rows:
         """Do what Python has to do at a row; the number of the next one."""
         function = self.functions.get(k) or functools.partial(self._again, k)
         if self.silent:
-            with np.errstate(all="ignore"):
-                function()
-        else:
-            function()
+            function = _silently(function)
+        function()
         return k + 1
 
     def _again(self, k: int) -> None:
         """Make a call that has raised an error once more, for the error."""
         row = self.words[k]
+        if row[layout.ROW_KIND] == layout.BY_ROWS:
+            inner = self.steps[k].function
+            inner.run(0, row[layout.ROW_DATA])
+            inner.state[layout.ERRORS_MET] = 0
+            return
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
                 id(function) == row[layout.ROW_FUNCTION]
@@ -367,8 +408,11 @@ class Rows:
 
 def _silently(function: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
-        with np.errstate(all="ignore"):
+        before = forward.error_mode.set(forward.silent())
+        try:
             function()
+        finally:
+            forward.error_mode.reset(before)
 
     return run
 
@@ -423,6 +467,29 @@ def first_of(ufunc: np.ufunc, char: str, is_large: bool = False) -> Any:
 
 
 @functools.cache
+def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
+    """Whether a loop clears the flags of errors, as some of NumPy's that raise too many of them do."""
+    test, flags = forward.error_test()
+    chars = kinds.replace("->", "") if "->" in kinds else kinds * ufunc.nargs
+    given = [np.full(3, 0.5, char) for char in chars]
+    words = np.array([*map(abi.address, given), 3, *(x.itemsize for x in given)], np.int64)
+    at, count = abi.address(words), len(given)
+    loop, data = _inner_loop(ufunc, kinds)
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
+    told, clear, raised = (
+        ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(f)
+        for f in (test, forward.clear_errors(), forward.raise_errors())
+    )
+    before = told(flags)
+    raised(flags)
+    call(at, at + 8 * count, at + 8 * (count + 1), data)
+    found = told(flags) != flags
+    clear(flags)
+    raised(before)
+    return bool(found)
+
+
+@functools.cache
 def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     return (0, 0) if ufunc.signature else abi.inner_loop(ufunc, char)
 
@@ -449,6 +516,5 @@ def _place(x: Any, extent: int) -> Place | None:
         return abi.address(x.array), 0, x.array.itemsize
     if x.ndim == 0:
         return abi.address(x), 0, 0
-    if x.size != extent or not is_dense(x):
-        return None
-    return abi.address(x), x.itemsize, x.itemsize
+    step = step_of(x) if x.size == extent else 0
+    return (abi.address(x), step, step) if step else None

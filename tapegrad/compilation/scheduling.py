@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import TYPES, can_emit
-from tapegrad.compilation.rows import Block, Rows, Step, is_dense
+from tapegrad.compilation.rows import Block, Rows, Step, is_dense, step_of
 from tapegrad.compilation.stretching import Stretch, cut, stretch
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -36,6 +36,7 @@ class Operand(NamedTuple):
     is_number: bool
     is_dense: bool
     is_block: bool = False
+    step: int = 0  # by how many bytes its elements lie apart, if not side by side
     stretch: Stretch | None = None  # to what a group has, if it has fewer elements
 
     def overlaps(self, other: Operand) -> bool:
@@ -48,7 +49,7 @@ class Operand(NamedTuple):
 
     def is_each(self, extent: int) -> bool:
         """Whether it has an element for each of those of a group."""
-        return self.is_block or (self.size == extent and self.is_dense)
+        return self.is_block or (self.size == extent and (self.is_dense or self.step > 0))
 
     @property
     def is_constant(self) -> bool:
@@ -67,16 +68,18 @@ class Operand(NamedTuple):
         if self.is_block:
             return self.at, 0, self.itemsize
         alone = self.is_number or self.size != extent
-        return (self.at, 0, 0) if alone else (self.at, self.itemsize, self.itemsize)
+        each = self.step or self.itemsize
+        return (self.at, 0, 0) if alone else (self.at, each, each)
 
 
 def describe(x: Any) -> Operand:
     """Describe an array or a block."""
     array: np.ndarray = x.array if isinstance(x, Block) else x
-    low, high = byte_bounds(array) if array.size else (0, 0)
+    low, high = byte_bounds(array) if array.size else (abi.address(array),) * 2
+    dense = is_dense(array)
     return Operand(
         abi.address(array), low, high, id(abi.owner_of(array)), array.size, array.itemsize, array.dtype.char,
-        array.ndim == 0, is_dense(array), isinstance(x, Block),
+        array.ndim == 0, dense, isinstance(x, Block), 0 if dense else step_of(array),
     )  # fmt: skip
 
 
@@ -166,6 +169,9 @@ class Schedule:
         """Place the steps of rows."""
         for k in range(begin, end):
             step = rows.steps[k]
+            if step.kind == layout.BY_ROWS:
+                yield from self.add(step.function, 0, len(step.function), told)
+                continue
             stretched = _stretched(rows, k, told, step) if step.kind == layout.BY_CALL else None
             if stretched is not None:
                 self._place(stretched)

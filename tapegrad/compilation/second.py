@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.autograd.traced_rules import is_followed, steps_of_rule
 from tapegrad.compilation import background
+from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -23,7 +24,7 @@ from tapegrad.compilation.events import (
     moves,
 )
 from tapegrad.compilation.passive import Operation, Passive
-from tapegrad.compilation.program import Program, alike, number_of
+from tapegrad.compilation.program import Program, alike
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes

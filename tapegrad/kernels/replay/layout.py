@@ -320,15 +320,16 @@ CALL_OF, CALL_COUNT, CALL_NAMES, CALL_ARGUMENTS = range(4)
 # function of Python's: the first row and the end, where it came to, which errors of numbers are told, and
 # where False and True are. A row: what it does, the row behind its group, a function with its data, over how
 # many elements, how many operands; where the blocks of its group begin, and the end, or 0 where all have as
-# many elements; of the operands addresses, by how many bytes for each element they advance, and the strides
-# of a ufunc's loop: 0 for a number. Or the objects that a function of Python's is called with. What only a
-# group knows starts anew with each block: it does not advance. A fused kernel has its operands in words of
-# its own, ROW_DATA: addresses, advances, after how many elements they advance besides, by how many bytes,
-# and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is
-# the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it
-# begins, where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements,
-# where it goes, and a divisor. A product of matrices has extents and strides in ROW_STEPS. Sums of short
-# rows have what they begin with, the elements and where they go; how many elements a row has is ROW_DATA.
+# many elements; whether its loop clears flags of errors; of the operands addresses, by how many bytes for
+# each element they advance, and the strides of a ufunc's loop: 0 for a number. Or the objects that a function
+# of Python's is called with. What only a group knows starts anew with each block: it does not advance. A
+# fused kernel has its operands in words of its own, ROW_DATA: addresses, advances, after how many elements
+# they advance besides, by how many bytes, and room for the addresses of a block; where it gives 0 the rows
+# are not to be used: ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart
+# as a block has elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction
+# has what it begins with, the elements, where it goes, and a divisor. A product of matrices has extents and
+# strides in ROW_STEPS. Sums of short rows have what they begin with, the elements and where they go; how many
+# elements a row has is ROW_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
@@ -336,13 +337,13 @@ CALL_OF, CALL_COUNT, CALL_NAMES, CALL_ARGUMENTS = range(4)
     RUN_WORDS,
 ) = *range(24), 25  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
-ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS = range(7)
-ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 7, 15, 23, 31
+ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS, ROW_CLEARS = range(8)
+ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 8, 16, 24, 32
 RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION = range(4)
 # A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
-# total, a reduction, a product, and sums of short rows by themselves.
+# total, a reduction, a product, sums of short rows by themselves, and rows that are one of these.
 (
     BY_LOOP, BY_KERNEL, BY_CALL, BY_PYTHON, BY_FUSED, BY_GROUP_SUMS, BY_TOTAL, BY_REDUCTION, BY_PRODUCT,
-    BY_SUMS,
-) = range(10)  # fmt: skip
+    BY_SUMS, BY_ROWS,
+) = range(11)  # fmt: skip
 SHORT_ROW = 128  # elements of a row that NumPy sums by eight sums side by side

@@ -30,11 +30,21 @@ def rows_from(state: int, begin: int, end: int) -> int:
     while row < end:
         at = s.program_rows + 8 * PROGRAM_ROW * row
         kind = i64(at).row_kind
-        if kind == BY_PYTHON or kind == BY_CALL:
+        if kind == BY_PYTHON or kind == BY_CALL or kind == BY_ROWS:
             take_lock(state, thread)
             thread = 0
-            if kind == BY_PYTHON or call_row(state, at) == 0:
+            if kind == BY_PYTHON:
                 return row
+            if kind == BY_CALL:
+                if call_row(state, at) == 0:
+                    return row
+            else:
+                inner, count = i64(at).row_function, i64(at).row_data
+                came = rows_from(inner, 0, count)
+                s[ERRORS_MET] = s.errors_met | i64(inner).errors_met
+                i64(inner)[ERRORS_MET] = 0
+                if came < count:
+                    return row
             row += 1
             continue
         if s.runs_long != 0 and s.event_count == 0 and thread == 0:
@@ -43,6 +53,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
             if kind == BY_TOTAL:
                 add_up(at)
             elif kind == BY_REDUCTION:
+                note_errors(state, at)
                 reduce(at)
             elif kind == BY_SUMS:
                 sum_rows(at + 8 * ROW_PLACES, i64(at).row_data, i64(at).row_extent)
@@ -52,7 +63,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
             row += 1
         else:
             stop = min(end, i64(at).row_group)
-            if run_group(at, stop - row) == 0:
+            if run_group(state, at, stop - row) == 0:
                 s[ABANDONED] = 1
             row = stop
     take_lock(state, thread)
@@ -66,7 +77,15 @@ def take_lock(state: int, thread: int) -> int:
     return thread
 
 
-def run_group(at: int, count: int) -> int:
+def note_errors(state: int, at: int) -> int:
+    """Note errors of floating-point numbers before a row whose loop clears the flags of them."""
+    s = i64(state)
+    if i64(at).row_clears:
+        s[ERRORS_MET] = s.errors_met | call(s.test_flags, s.all_flags) & 0xFFFFFFFF
+    return 1
+
+
+def run_group(state: int, at: int, count: int) -> int:
     """Run so many rows block by block; 0 where one has found that it cannot be."""
     extent, blocks, low, k, good = i64(at).row_extent, i64(at).row_blocks, 0, 0, 1
     while low < extent:
@@ -75,6 +94,7 @@ def run_group(at: int, count: int) -> int:
             k += 1
             high = i64(blocks)[k]
         for q in range(count):
+            note_errors(state, at + 8 * PROGRAM_ROW * q)
             good = min(good, run_block(at + 8 * PROGRAM_ROW * q, low, high - low))
         low = high
     return good
