@@ -332,7 +332,8 @@ SPECIAL: dict[Any, Callable[[Rows, Event, list[Any], np.ndarray], bool]] = {
     **dict.fromkeys(REDUCING, _reduced),
     ASSIGN: _assigned, MEAN: _mean, NORM: _norm, CUMSUM: _cumsum, CONCATENATE: _concatenated,
     STACK: _stacked, TAKE: _taken, REARRANGE: _rearranged, ADD_AT: _added, COLLECT: _collected,
-    EMBED: _embedded, ASTYPE: _cast, RESHAPE: _reshaped, REAL: _part, IMAG: _part, POWER: _power, WHERE: _chosen,
+    EMBED: _embedded, ASTYPE: _cast, RESHAPE: _reshaped, REAL: _part, IMAG: _part, POWER: _power,
+    WHERE: _chosen,
 }  # fmt: skip
 
 

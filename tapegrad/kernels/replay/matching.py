@@ -209,7 +209,7 @@ def is_copied(target: int, x: int) -> int:
     g = i64(shared())
     if obj(x).type != g.ndarray_type or size_of(x) > g.copied:
         return 0
-    if obj(x).descr != obj(target).descr or obj(x).flags & C_CONTIGUOUS == 0 or obj(x).ndim == 0:
+    if obj(x).descr != obj(target).descr or obj(x).flags & CONTIGUOUS == 0 or obj(x).ndim == 0:
         return 0
     if same_words(x, target, DIMS_AT) == 0 or same_words(x, target, STRIDES_AT) == 0:
         return 0
