@@ -330,9 +330,10 @@ LAYOUTS = tg.func.value_and_grad(tg.njit(layouts), (0, 1))
 
 
 def test_the_slope_of_tanh_by_the_parts_of_its_value():
-    """Beside the exact one: 4 / (e**x + e**-x)**2 in extended precision; and the next derivative by the rule."""
+    """Beside the exact one, 4 / (e**x + e**-x)**2 in extended precision; the next one by the rule."""
     x = np.concatenate([np.linspace(-25.0, 25.0, 2_001), np.linspace(-380.0, 380.0, 999),
-                        10.0 ** np.linspace(-300, 0, 301), [0.0, -0.0, 0.8, -0.8, 350.0, -1e300]])  # fmt: skip
+                        10.0 ** np.linspace(-300, 0, 301),
+                        [0.0, -0.0, 0.8, -0.8, 350.0, -1e300]])  # fmt: skip
     function = tg.njit(lambda x: np.sum(np.tanh(x)))
     wide = x.astype(np.longdouble)
     with np.errstate(over="ignore"):

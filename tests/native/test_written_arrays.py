@@ -155,6 +155,13 @@ def test_overlap_by_a_block(n):
     compare(shifted, points(n), 1, plain=as_tensors(shifted), rtol=1e-9)
 
 
+def check_numbering():
+    """What must not pass where numbers of elements are wrong, see `mutants`."""
+    for f, n in ((in_place, 6), (rows, BLOCK + 2), (far, 2 * BLOCK + 3), (in_products, 3), (in_products, 6)):
+        compare(f, points(n), 1, plain=as_tensors(f), rtol=1e-10)
+    compare(shifted, points(3 * BLOCK), 1, plain=as_tensors(shifted), rtol=1e-9)
+
+
 def test_which_are_written():
     """The arrays of these programs are floats with a header, as is known from the function."""
     known = {f.__name__: Reading(run_frontend(f), lambda k: True).written for f in ALL}
