@@ -10,7 +10,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
 from tapegrad.native import function, segment
-from tapegrad.native.array_records import BLOCK
+from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.buffers import LARGE, LARGEST
 
 SIZES = (0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5)
