@@ -103,6 +103,7 @@ OTHERS = (
     Limit("autograd.call", "NESTED", "lists in lists of what a call keeps"),
     Limit("native.scalar", "MAX_LEAVES", "leaves of an expression"),
     Limit("native.record", "MOST", "bytes of a native record"),
+    Limit("native.lowering", "CARRIED", "statements of a record that goes on where code branches"),
     Limit("native.algebra", "UNROLLED", "exponent of a power by products"),
     Limit("native.tape", "STEP", "bytes of a native tape"),
     Limit("native.tape", "CHUNK", "bytes of a native tape"),

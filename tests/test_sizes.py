@@ -1151,6 +1151,19 @@ def forward_jacobians_in_compiled_code(n):
     np.testing.assert_allclose(series(x, v), expected, rtol=1e-14, atol=1e-15)
 
 
+@crosses("native.lowering", "CARRIED", full=True)
+def records_that_go_on_where_code_branches(n):
+    lines = ["def f(x):", "    a = x[0] * x[1]", *["    a = a * x[2]"] * (n - 1)]
+    lines += ["    if x[0] > 2.0:", "        return 3.0 * x[1]", "    return a * a"]
+    space = {}
+    exec("\n".join(lines), space)
+    gradient = tg.func.grad(tg.njit(space["f"]))
+    np.testing.assert_array_equal(gradient(np.array([2.5, 1.5, 0.9])), [0.0, 3.0, 0.0])
+    x = np.array([1.5, 1.5, 0.9])
+    a = x[0] * x[1] * x[2] ** (n - 1)
+    np.testing.assert_allclose(gradient(x), 2 * a * a * np.array([1.0, 1.0, n - 1.0]) / x, rtol=1e-13)
+
+
 def cases(slow):
     found = []
     for limit in sizes.OTHERS:

@@ -24,11 +24,12 @@ from numba.np import ufunc_db
 from tapegrad.kernels import linked
 from tapegrad.kernels.emit import VECTOR
 from tapegrad.kernels.symbols import can_link
-from tapegrad.kernels.vecmath import definition, number
+from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.annotations import Builder, Context, Key, Value
 from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.rules import STEPS as FORMULAS
 
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 f8 = types.float64
@@ -646,7 +647,19 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     if part.constant is not None:
         return part.constant
     values = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
-    return part.function(*(values[p] for p in rule.parameters))
+    in_loop = out.emit.in_loop and isinstance(out, Real)
+    function = _by_forms(out.emit, rule.recorded[k].function) if in_loop else part.function
+    return function(*(values[p] for p in rule.parameters))
+
+
+def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callable[..., Number | float]:
+    """A rule in which formulas are vector forms where there are such: a slope by the parts of the value."""
+    forms = {
+        name: lambda x, name=name: Real(emit, emit.form(name, [x.value]))
+        for name in FORMULAS
+        if is_defined(name)
+    }
+    return python_types.FunctionType(function.__code__, function.__globals__ | forms)
 
 
 def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:

@@ -3,14 +3,6 @@
 What does not depend on the expression is here, compiled once for each kind of number: gathering operands,
 writing results, the record and its adjoint. The expression itself is a function of a block of elements,
 which `expressions` emits; it finds operands side by side in memory, so LLVM can use SIMD.
-
-On the tape, from the lowest address: the description of the expression, how many elements there are, of sums
-along which axis (`SUMMED`, `INNER`), of what is written to an array the statement there and how many blocks
-wait, with memory for these, or for a block's cotangents, the partials that all elements
-share, and for each block of `BLOCK` elements: the partials that are each element's own, operand by operand,
-then of each operand that is recorded the numbers of its statements (a word with the first and how they go on,
-and, only if that is not one by one, each of them). Last come, as in all records, words that the sweep reads:
-how many statements and bytes there are, and the kind.
 """
 
 from __future__ import annotations
@@ -23,32 +15,11 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import cache
-from tapegrad.native.algebra import Emitter, Spec, components
+from tapegrad.native.algebra import components
 from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
 from tapegrad.native.libraries import waiting
+from tapegrad.native.partials import giving
 from tapegrad.native.runtime import digest
-from tapegrad.native.tape import make_room
-
-# Words of a description, which the code that records fills in: the function of a block, where results go,
-# the kind of the record; of operands, of those that are active, and of partials of either sort, how many;
-# how long the axis is that results are added up along, 0 if they are not, and how many elements a step along
-# it is, of an axis of all elements 1; how many elements there are; what results are, and two words on that;
-# axes, and how long each is.
-(ROW, RESULT, KIND, OPERANDS, LEAVES, OWN, COMMON, SUMMED, INNER, TOTAL, FORM, BEGIN, HOME, AXES,
- SHAPE) = range(15)  # fmt: skip
-# What results are: numbers; or floats, whose first statement and tape are noted in the two words;
-# or what is written to an array, whose header the second is, the first the kind of a record of statements.
-AS_NUMBERS, AS_FLOATS, STORED = range(3)
-SUMS = 1  # of a record's kind whether results are added up; or `STORED`
-# Words of each operand, after the shape: whether it is active: PLAIN, NUMBERED (each number knows its
-# statement) or COUNTED (floats, whose statements follow each other); the first such statement, and the tape;
-# the bytes from each element to the next one of all in C order, UNEVEN if they differ, SINGLE if there is one
-# element for all; its address; the bytes from one to the next on each axis.
-LEAF, FIRST, TAPE, STEPS, ADDRESS, STRIDES = range(6)
-PLAIN, NUMBERED, COUNTED = range(3)
-UNEVEN, SINGLE = 1, 2
-BLOCK = 256  # elements
-UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any cotangent is 0
 
 SOURCE = '''"""Records of arrays of numbers with tangents {spec}. {digest}"""
 import numpy as np
@@ -57,13 +28,14 @@ from tapegrad.native.argument_arrays import COUNT as SIZE
 from tapegrad.native.argument_arrays import DATA
 from tapegrad.native.argument_arrays import FIRST as START
 from tapegrad.native.argument_arrays import TAPE as OWNER
-from tapegrad.native.array_records import (ADDRESS, AS_FLOATS, AXES, BEGIN, BLOCK, COMMON, COUNTED, FIRST,
-                                           FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS, OWN,
-                                           RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED, SUMS,
-                                           TAPE, TOTAL, call_row, room)
+from tapegrad.native.array_layout import (ADDRESS, AS_FLOATS, AXES, BEGIN, BLOCK, COMMON, COUNTED, FIRST,
+                                          FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS, OWN,
+                                          RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED, SUMS,
+                                          TAPE, TOTAL)
+from tapegrad.native.array_records import call_row
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
-from tapegrad.native.memory import free, get, malloc, put, read, write
+from tapegrad.native.memory import free, get, malloc, put, read, room, write
 from tapegrad.native.partials import add, plus, times
 from tapegrad.native.record import TABLE
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
@@ -502,61 +474,17 @@ def reverse(cotangents, number, at):
 '''
 
 
-GIVE = '''
-part_{whose} = times({spec}, {own})
-
-
-@inner_njit
-def give_{many}_{whose}(cotangents, to, how, count, c, p):
-    """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
-    first = cotangents + 8 * COMPONENTS * (how >> 2)
-    if how & 3 == ONE_BY_ONE:
-        for i in range(count):
-            add(first, i, part_{whose}(c, {at}, p, {of}, {step}))
-    elif how & 3 == SINGLY:
-        total = NONE
-        for i in range(count):
-            total = plus(total, part_{whose}(c, {at}, p, {of}, {step}))
-        add(first, 0, total)
-    else:
-        numbers = array_at(to + 8, (count,), np.uint32)
-        for i in range(count):
-            add(cotangents, np.int64(numbers[i]), part_{whose}(c, {at}, p, {of}, {step}))
-'''
-
-
-def _give(spec: Spec) -> str:
-    """The functions that give cotangents; where nothing came to one, it is nothing that is given."""
-    found = ["NONE = (-0.0,) * COMPONENTS"]
-    for many, at in (("each", "i"), ("one", "0")):
-        for whose, of, step in (("own", "i", "count"), ("common", "0", "1")):
-            found.append(
-                GIVE.format(spec=spec, many=many, whose=whose, own=whose == "own", at=at, of=of, step=step)
-            )
-    return "\n".join(found)
-
-
 @functools.cache
 def compiled(*spec: int) -> ModuleType:
     """Return the module for numbers of a kind."""
     each = range(components(spec))
     text = SOURCE.format(
-        spec=spec, components=len(each), give=_give(spec), digest=digest(),
+        spec=spec, components=len(each), give=giving(spec), digest=digest(),
         gather="; ".join(f"planes[{q}, i] = values[i, {q}]" for q in each),
         assemble="; ".join(f"values[i, {q}] = planes[{q}, i]" for q in each),
     )  # fmt: skip
     with waiting():
         return cache.load("array_records", text)
-
-
-@intrinsic
-def room(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
-    """Return where a record of so many bytes starts on a tape."""
-
-    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        return make_room(Emitter(context, builder), *args)
-
-    return types.int64(types.int64, types.int64), code
 
 
 @intrinsic

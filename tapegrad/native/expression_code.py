@@ -43,7 +43,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.argument_arrays import ArgumentArray, parts_of
-from tapegrad.native.array_records import BLOCK, COUNTED, NUMBERED, PLAIN, UNCHOSEN
+from tapegrad.native.array_layout import BLOCK, COUNTED, NUMBERED, PLAIN, UNCHOSEN
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.deferred import Deferred, emit_adjoint
 from tapegrad.native.scalar import taped

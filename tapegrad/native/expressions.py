@@ -44,7 +44,7 @@ from tapegrad.native.argument_arrays import (
     note_statements,
     written_array,
 )
-from tapegrad.native.array_records import (
+from tapegrad.native.array_layout import (
     AS_FLOATS,
     AS_NUMBERS,
     BEGIN,

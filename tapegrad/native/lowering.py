@@ -1,7 +1,8 @@
 """Lowering of twins: which instructions of Numba's are straight code, whose statements share a record.
 
 An instruction is straight if nothing in it loops, branches, records by other functions or leaves, but where
-it says so (`record.leave`). Before any other the open record is closed.
+it says so (`record.leave`). Before any other the open record is closed. Where code branches it goes on in
+blocks that nothing else leads to; a way on that reads none of its numbers has no record of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite.ir import instructions
 from numba.core import ir, types
@@ -17,7 +18,9 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.errors import TypingError
 from numba.core.funcdesc import default_mangler
 from numba.core.lowering import Lower
+from numba.core.postproc import VariableLifetime
 from numba.core.typed_passes import NativeLowering
+from numba.core.unsafe import eh
 
 from tapegrad.native import record
 from tapegrad.native.annotations import Block, Key, RightSide, Signature, Statement, Type, Value, Variable
@@ -28,7 +31,7 @@ from tapegrad.native.scalar import PASSIVE, is_active
 
 SAFE = {  # operations of plain numbers that cannot raise
     operator.add, operator.sub, operator.mul, operator.neg, operator.iadd, operator.isub, operator.imul,
-    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne, bool,
 }  # fmt: skip
 DIVISIONS = {
     operator.truediv,
@@ -43,6 +46,8 @@ PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
 FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "imag")  # of arrays and numbers
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
+ARRAYS = "$arrays"  # stands for what arrays hold, beside names of variables
+CARRIED = 32  # statements of a record that goes on where code branches: each way on has an adjoint of all
 
 
 _EXPECTED: dict[str, Type] = {}  # results of functions that are still compiled, where others call them
@@ -115,41 +120,106 @@ class Borrowing(NativeLowering):
         return BorrowingLower
 
 
+class _Known(NamedTuple):
+    """What is known at an instruction."""
+
+    loaded: dict[str, Value]  # values of variables
+    names: dict[str, Hashable]  # what is the same where two variables are the same for certain
+    elements: dict[Hashable, Value]  # values of elements of arrays
+    held: set[str]  # variables that may hold numbers of the open record, and `ARRAYS`
+
+
 class TwinLower(BorrowingLower):
     """Numba's lowering, with records that go on from one instruction to the next."""
+
+    def lower_function_body(self) -> Value:
+        """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
+        values = [line.value for block in self.blocks.values() for line in block.find_insts(ir.Assign)]
+        tries = any(isinstance(one, ir.Global) and one.value is eh.exception_check for one in values)
+        self._carries = not tries and not self.generator_info
+        self._labels = {id(block): label for label, block in self.blocks.items()}
+        self._lifetime = VariableLifetime(self.blocks)
+        self._carried: dict[int, tuple[record.Record | None, _Known]] = {}  # to blocks by their labels
+        entry = super().lower_function_body()
+        tapes = record.scope(self.module)
+        for block in self.function.blocks:
+            for line in block.instructions:
+                if isinstance(line, MEMORY) and "alias.scope" not in line.metadata:
+                    line.set_metadata("noalias", tapes)
+        return entry
 
     def pre_block(self, block: Block) -> None:
         """Begin a block."""
         super().pre_block(block)
-        self._loaded: dict[str, Value] = {}  # of this block: values of variables,
-        # what is the same where two variables are the same for certain,
-        self._names: dict[str, Hashable] = {}
-        self._elements: dict[Hashable, Value] = {}  # and values of elements of arrays
+        self._label = self._labels[id(block)]
+        going_on, self._known = self._carried.pop(self._label, (None, _Known({}, {}, {}, set())))
+        self.builder.tapegrad_record = going_on
 
     def lower_inst(self, inst: Statement) -> None:
         """Emit an instruction."""
+        known = self._known
+        if isinstance(inst, (ir.Jump, ir.Branch)) and self._carries:
+            self._carry(inst)
         straight = self._straight(inst)
         if not straight:
             record.finish(self.builder)
-            self._elements.clear()
+            known.elements.clear()
         self.builder.tapegrad_straight = straight
         super().lower_inst(inst)
         self.builder.tapegrad_straight = False
         if isinstance(inst, ir.Assign):
-            self._names[inst.target.name] = self._meaning(inst.value) if straight else object()
+            known.names[inst.target.name] = self._meaning(inst.value) if straight else object()
+            self._hold(inst.target.name, inst.value)
         elif straight and isinstance(inst, (ir.SetItem, ir.StaticSetItem)):
-            self._elements.clear()  # arrays may share memory
+            known.elements.clear()  # arrays may share memory
             if self.typeof(inst.value.name) == self.typeof(inst.target.name).dtype:
-                self._elements[self._place(inst.target, inst)] = self.loadvar(inst.value.name)
+                known.elements[self._place(inst.target, inst)] = self.loadvar(inst.value.name)
+            if is_active(self.typeof(inst.value.name)):
+                known.held.add(ARRAYS)
+
+    def _hold(self, name: str, value: Any) -> None:
+        """Note whether a variable may hold numbers of the open record, given what it was assigned."""
+        held, kind = self._known.held, self.typeof(name)
+        if not record.is_open(self.builder):
+            held.clear()
+        elif not isinstance(kind, (*PASSIVE, *NAMES, types.Array)):
+            copied = isinstance(value, ir.Var) and self.typeof(value.name) == kind  # of one from before it
+            if not copied or value.name in held:
+                held.add(name)
+
+    def _carry(self, inst: Statement) -> None:
+        """Take what is known, and the open record, on to blocks that nothing but this jump leads to."""
+        targets, cfg = inst.get_targets(), self._lifetime.cfg
+        alone = [
+            label
+            for label in targets
+            if label > self._label and len(list(cfg.predecessors(label))) == 1 == targets.count(label)
+        ]
+        ways: list[record.Record] = []
+        wanted = [label for label in targets if self._is_held(label)]
+        plain = isinstance(inst, ir.Jump) or isinstance(self.typeof(inst.cond.name), PASSIVE)
+        if record.is_open(self.builder) and plain and set(wanted) <= set(alone):
+            ways = record.part(self.builder, len(wanted), CARRIED)
+        following = dict(zip(wanted, ways, strict=False))
+        for label in alone:
+            loaded, names, elements, held = (part.copy() for part in self._known)
+            going_on = following.get(label)
+            self._carried[label] = going_on, _Known(loaded, names, elements, held if going_on else set())
+
+    def _is_held(self, label: int) -> bool:
+        """Whether numbers of the open record may be read from a block on."""
+        held = self._known.held
+        return ARRAYS in held or not held.isdisjoint(self._lifetime.livemap[label])
 
     def lower_expr(self, resty: Type, expr: RightSide) -> Value:
         """Emit an expression; an element that is known is not read again."""
         if expr.op not in ELEMENT or not self.builder.tapegrad_straight or not is_active(resty):
             return super().lower_expr(resty, expr)
         place = self._place(expr.value, expr)
-        if place not in self._elements:
-            self._elements[place] = super().lower_expr(resty, expr)
-        return self._elements[place]
+        elements = self._known.elements
+        if place not in elements:
+            elements[place] = super().lower_expr(resty, expr)
+        return elements[place]
 
     def lower_getitem(
         self, resty: Type, expr: RightSide, value: Variable, index: Variable, signature: Signature
@@ -179,7 +249,7 @@ class TwinLower(BorrowingLower):
             check_index(self.context, self.builder, kind, value, given, words)
 
     def _name(self, var: Variable) -> Hashable:
-        return self._names.setdefault(var.name, object())
+        return self._known.names.setdefault(var.name, object())
 
     def _place(self, array: Variable, access: Statement) -> Hashable:
         """What names an element: its array and index."""
@@ -225,35 +295,26 @@ class TwinLower(BorrowingLower):
             )
         super().lower()
 
-    def lower_function_body(self) -> Value:
-        """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
-        entry = super().lower_function_body()
-        tapes = record.scope(self.module)
-        for block in self.function.blocks:
-            for line in block.instructions:
-                if isinstance(line, MEMORY) and "alias.scope" not in line.metadata:
-                    line.set_metadata("noalias", tapes)
-        return entry
-
     def loadvar(self, name: str) -> Value:
         """Return a variable's value, the same as before where it is."""
-        if name not in self._loaded:
+        loaded = self._known.loaded
+        if name not in loaded:
             value = super().loadvar(name)
             if not is_active(self.typeof(name)) or self.generator_info:
                 return value
-            self._loaded[name] = value
-        return self._loaded[name]
+            loaded[name] = value
+        return loaded[name]
 
     def storevar(self, value: Value, name: str, argidx: int | None = None) -> None:
         """Assign to a variable."""
         super().storevar(value, name, argidx=argidx)
         if is_active(self.typeof(name)) and not self.generator_info:
-            self._loaded[name] = value
+            self._known.loaded[name] = value
 
     def delvar(self, name: str) -> None:
         """Delete a variable."""
         super().delvar(name)
-        self._loaded.pop(name, None)
+        self._known.loaded.pop(name, None)
 
     def _straight(self, inst: Statement) -> bool:
         if isinstance(inst, ir.Del):

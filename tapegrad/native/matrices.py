@@ -37,7 +37,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.argument_arrays import ArgumentArray, parts_of
-from tapegrad.native.array_records import COUNTED, NUMBERED, PLAIN
+from tapegrad.native.array_layout import COUNTED, NUMBERED, PLAIN
 from tapegrad.native.arrays import Token, is_active_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller
@@ -48,7 +48,7 @@ from tapegrad.native.scalar import Active
 from tapegrad.native.tape import LIMIT, make_room, word
 
 BLAS = {"dgemm", "dtrsm"}
-# Address, how its elements are numbered (`array_records`), rows, columns, both strides; of floats whose
+# Address, how its elements are numbered (`array_layout`), rows, columns, both strides; of floats whose
 # statements follow each other the first one, and the tape.
 DESCRIBED = types.UniTuple(types.int64, 8)
 

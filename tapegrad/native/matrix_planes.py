@@ -3,7 +3,7 @@
 PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
-from tapegrad.native.array_records import COUNTED, NUMBERED
+from tapegrad.native.array_layout import COUNTED, NUMBERED
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed, roomy
 from tapegrad.native.matrices import array_at, fortran, look
 from tapegrad.native.memory import get, put, read, write

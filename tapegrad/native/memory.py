@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tapegrad.native.algebra import F64, I8, I64, Spec, components
+from tapegrad.native.algebra import F64, I8, I64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
     Context,
@@ -21,7 +21,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.record import ADJOINT, FALLIBLE, NOTHING
-from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, word
+from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, make_room, word
 
 i8, f8 = types.int64, types.float64
 BYTES = I8.as_pointer()
@@ -63,6 +63,16 @@ def put(typingctx: TypingContext, tape: Type, k: Type, value: Type) -> Emission:
         return context.get_dummy_value()
 
     return types.void(i8, i8, i8), code
+
+
+@intrinsic
+def room(typingctx: TypingContext, tape: Type, size: Type) -> Emission:
+    """Return where a record of so many bytes starts on a tape."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        return make_room(Emitter(context, builder), *args)
+
+    return types.int64(types.int64, types.int64), code
 
 
 @intrinsic

@@ -24,7 +24,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.array_records import UNCHOSEN
+from tapegrad.native.array_layout import UNCHOSEN
 from tapegrad.native.record import NOTHING, NOTHING_BITS
 
 _ZERO = ir.Constant(F64, 0.0)
@@ -136,3 +136,40 @@ def plus(typingctx: TypingContext, total: Type, parts: Type) -> Emission:
         return context.make_tuple(builder, parts, [builder.fadd(a, b) for a, b in pairs])
 
     return parts(parts, parts), code
+
+
+GIVE = '''
+part_{whose} = times({spec}, {own})
+
+
+@inner_njit
+def give_{many}_{whose}(cotangents, to, how, count, c, p):
+    """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
+    first = cotangents + 8 * COMPONENTS * (how >> 2)
+    if how & 3 == ONE_BY_ONE:
+        for i in range(count):
+            add(first, i, part_{whose}(c, {at}, p, {of}, {step}))
+    elif how & 3 == SINGLY:
+        total = NONE
+        for i in range(count):
+            total = plus(total, part_{whose}(c, {at}, p, {of}, {step}))
+        add(first, 0, total)
+    else:
+        numbers = array_at(to + 8, (count,), np.uint32)
+        for i in range(count):
+            add(cotangents, np.int64(numbers[i]), part_{whose}(c, {at}, p, {of}, {step}))
+'''
+
+
+def giving(spec: Spec) -> str:
+    """Return the text of functions that give cotangents to the leaves of a record of arrays.
+
+    Where nothing came to one, it is nothing that is given.
+    """
+    found = ["NONE = (-0.0,) * COMPONENTS"]
+    for many, at in (("each", "i"), ("one", "0")):
+        for whose, of, step in (("own", "i", "count"), ("common", "0", "1")):
+            found.append(
+                GIVE.format(spec=spec, many=many, whose=whose, own=whose == "own", at=at, of=of, step=step)
+            )
+    return "\n".join(found)

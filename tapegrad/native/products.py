@@ -40,9 +40,8 @@ from tapegrad.native.scalar import Active
 BY_LOOPS = 4096  # products of numbers in one of a matrix and a vector that is computed without BLAS
 
 SOURCE = '''
-from tapegrad.native.array_records import room
 from tapegrad.native.blocks import FULL
-from tapegrad.native.memory import free, malloc
+from tapegrad.native.memory import free, malloc, room
 from tapegrad.native.record import NOTHING_BITS
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 

@@ -10,6 +10,7 @@ first, from 1; 0 is what is on no tape.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 from collections import Counter
@@ -162,6 +163,18 @@ class Record:
         if self.hole:
             self._store(builder, ir.Constant(I32, 0), _pointer(builder, self.start, self.hole, I32))
         builder.call(self.left, [self.tape, self.start, self.count, ir.Constant(I64, self.size)])
+
+    def part(self, ways: int) -> list[Record]:
+        """Return what goes on from here on each of so many ways; with none nothing is on the tape."""
+        if ways == 0 and self.left is not None:
+            ir.IRBuilder(self.left.append_basic_block("left")).ret_void()
+        found = [copy.copy(self) for _ in range(ways)]
+        for one in found:
+            for name in ("statements", "numbers", "weights", "places", "uses", "known"):
+                setattr(one, name, getattr(self, name).copy())
+        for one in found[1:]:
+            one.left = None  # what has left before is seen to by the first
+        return found
 
     def close(self) -> None:
         """Emit the record's end, and its adjoint."""
@@ -369,6 +382,20 @@ def push(emit: Emitter, spec: Spec, tape: Value, leaves: list[tuple[Value, Numbe
     if not straight:
         finish(builder)
     return found
+
+
+def is_open(builder: Builder) -> bool:
+    """Whether a record is open."""
+    return getattr(builder, "tapegrad_record", None) is not None
+
+
+def part(builder: Builder, ways: int, most: int) -> list[Record]:
+    """Take the open record away, to go on in so many ways; none if it has more statements than `most`."""
+    found: Record = builder.tapegrad_record
+    if len(found.statements) > most:
+        return []
+    builder.tapegrad_record = None
+    return found.part(ways)
 
 
 def finish(builder: Builder) -> None:

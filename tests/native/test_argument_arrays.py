@@ -8,7 +8,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
 from tapegrad.native.argument_arrays import ArgumentArray
-from tapegrad.native.array_records import BLOCK
+from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.reading import read_by_expressions
 from tests.native.test_expressions import compare
 

@@ -10,7 +10,7 @@ from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
 from tapegrad.native import function, segment
-from tapegrad.native.array_records import BLOCK
+from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.buffers import LARGE, LARGEST
 
 SIZES = (0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5)
@@ -327,3 +327,19 @@ def layouts(x, y, r, c, s, d):
 
 
 LAYOUTS = tg.func.value_and_grad(tg.njit(layouts), (0, 1))
+
+
+def test_the_slope_of_tanh_by_the_parts_of_its_value():
+    """Beside the exact one, 4 / (e**x + e**-x)**2 in extended precision; the next one by the rule."""
+    x = np.concatenate([np.linspace(-25.0, 25.0, 2_001), np.linspace(-380.0, 380.0, 999),
+                        10.0 ** np.linspace(-300, 0, 301),
+                        [0.0, -0.0, 0.8, -0.8, 350.0, -1e300]])  # fmt: skip
+    function = tg.njit(lambda x: np.sum(np.tanh(x)))
+    wide = x.astype(np.longdouble)
+    with np.errstate(over="ignore"):
+        exact = 4 / np.square(np.exp(wide) + np.exp(-wide))
+    slope = tg.func.grad(function)(x)
+    assert np.max(np.abs(slope - exact) / np.spacing(exact.astype(float))) < 4
+    second = tg.func.hvp(function)(x, np.ones_like(x))
+    np.testing.assert_allclose(second, -2 * np.tanh(x) * slope, rtol=1e-13, atol=1e-15)
+    assert np.isnan(tg.func.grad(function)(np.array([np.nan, 1.0]))[0])

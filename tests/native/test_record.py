@@ -1,5 +1,6 @@
 """Records of straight code: where they begin, end and are left, and that cotangents in them are exact."""
 
+import ctypes
 import math
 
 import numpy as np
@@ -11,15 +12,26 @@ from numba.extending import overload, overload_attribute
 import tapegrad as tg
 from tapegrad.native import record
 from tapegrad.native.segment import Recording, entering
+from tapegrad.native.tape import BASE, TOP
 from tapegrad.native.twin import twin_of
+from tests.benchmarks import native as programs
 
 X = np.array([1.7, 3.0, 0.4])
 
 
-def recorded(function, x=X):
+def recorded(function, x=X, *args):
     recording = Recording(x.size)
-    twin_of(function, (), True)(entering(x[:, None], (), recording.address, 1))
+    twin_of(function, (), True)(entering(x[:, None], (), recording.address, 1), *args)
     return recording
+
+
+def records(recording):
+    """How many records there are."""
+    at, base, count = recording.word(TOP), recording.word(BASE), 0
+    while at > base:
+        kind = record.KIND_WORDS.from_address(ctypes.c_int64.from_address(at - 8).value)
+        at, count = at - kind[record.SIZE], count + 1
+    return count
 
 
 def check(function, gradient, second=False, x=X):
@@ -49,6 +61,19 @@ def test_straight_code_is_one_record():
     check(straight, lambda x: np.array([
         2 * x[0] * x[1] ** 2 + x[1] * x[2], 2 * x[0] ** 2 * x[1] + x[0] * x[2], x[0] * x[1],
     ]))  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "wanted"), [
+    ("lotka_volterra", (100,), (101, 1601, 5402, 40024)),
+    ("particles", (32, 10), (2370, 10762, 19538, 105824)),
+    ("gauss_seidel", (1000, 2), (3000, 3000, 10000, 136000)),
+    ("call_option", (np.linspace(-1.0, 1.0, 200), 20, 10), (211, 214, 637, 9944)),
+])  # fmt: skip
+def test_how_many_records_programs_have(name, args, wanted):
+    """One for each turn of a loop without branches; more of these, or longer ones, take more time."""
+    function, x, _ = programs.cases()[name]
+    found = recorded(function, x, *args)
+    assert (records(found), found.statements - x.size, found.leaves, found.nbytes) == wanted
 
 
 @njit

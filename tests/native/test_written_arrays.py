@@ -9,7 +9,7 @@ from numba.core.compiler import run_frontend
 from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
-from tapegrad.native.array_records import BLOCK
+from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.reading import Reading
 from tests.native.test_expressions import compare
 
@@ -153,6 +153,13 @@ def test_as_tensors(f, n):
 @pytest.mark.parametrize("n", [3 * BLOCK, 4 * BLOCK + 1])
 def test_overlap_by_a_block(n):
     compare(shifted, points(n), 1, plain=as_tensors(shifted), rtol=1e-9)
+
+
+def check_numbering():
+    """What must not pass where numbers of elements are wrong, see `mutants`."""
+    for f, n in ((in_place, 6), (rows, BLOCK + 2), (far, 2 * BLOCK + 3), (in_products, 3), (in_products, 6)):
+        compare(f, points(n), 1, plain=as_tensors(f), rtol=1e-10)
+    compare(shifted, points(3 * BLOCK), 1, plain=as_tensors(shifted), rtol=1e-9)
 
 
 def test_which_are_written():

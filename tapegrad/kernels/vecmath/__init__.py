@@ -48,6 +48,12 @@ def definition(name, dtype="float64"):
 
 
 @functools.cache
+def is_defined(name, dtype="float64"):
+    """Whether there is a form of a function of numbers of this dtype."""
+    return any(name in vars(file) for file in _FILES[dtype])
+
+
+@functools.cache
 def form(name, dtype):
     """Return the form of a function for a Numba dtype, to be called in compiled code."""
     of_numbers = definition(name, dtype.name)

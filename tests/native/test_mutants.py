@@ -1,0 +1,32 @@
+"""Programs that write to arrays notice numbers of elements that are wrong, or cotangents that stay."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .mutants import MUTANTS
+
+ROOT = Path(__file__).parents[2]
+ALWAYS = ("windows begin at the first element", "arrays begin one statement early")
+
+
+def found(name):
+    """What a process finds whose library is broken so."""
+    command = [sys.executable, "-m", "tests.native.mutants", name]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_nothing_is_noticed_where_nothing_is_broken():
+    done = found("none")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in MUTANTS if n != "none"]
+)
+def test_what_is_broken_is_noticed(name):
+    done = found(name)
+    assert "noticed:" in done.stdout, done.stderr
