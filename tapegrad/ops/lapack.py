@@ -365,7 +365,8 @@ class LU(Kept):
             if b.ndim > 2:
                 x = pool.empty(b.mT.shape, self.dtype)
                 x[...] = b.mT
-                _getrs(self.lapack, *self._factors(a), x)
+                factors, pivots = self._factors(a)
+                _getrs(self.lapack, factors, pivots, x)
                 return x.mT.astype(self.own, copy=False)
             known, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = known, None
