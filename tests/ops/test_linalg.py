@@ -856,6 +856,10 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         if type(right) is np.ndarray and n:
             with pytest.raises(ValueError):
                 solve(right[..., 1:, :])
+        if type(right) is np.ndarray:
+            found, wanted = triangles.solve_triangle(r, right, True), np.linalg.solve(np.conj(r.T), right)
+            close = 50 * eps * np.max(np.abs(wanted), initial=1)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
