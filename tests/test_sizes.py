@@ -707,6 +707,7 @@ def rows_of_factors(n):
         ones, right = np.ones(n, dtype), b.astype(dtype)
         wanted = -np.outer(np.linalg.solve(m.T, ones), np.linalg.solve(m, right)).conj()
         gradient_is(lambda m, r=right: np.real(np.sum(np.linalg.solve(m, r))), leaf(m), wanted, scale)
+        gradient_is(lambda m, r=right: np.real(np.sum(np.linalg.lstsq(m, r)[0])), leaf(m), wanted, scale)
         gradient_is(lambda m: np.real(np.linalg.slogdet(m)[1]), leaf(m), inverse.T.conj(), scale)
         gradient_is(lambda m: np.real(np.log(np.linalg.det(m))), leaf(m), inverse.T.conj(), scale)
 

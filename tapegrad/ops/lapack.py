@@ -233,20 +233,35 @@ def _places(words: np.ndarray) -> range:
     return range(begin, begin + words.nbytes, words.itemsize)
 
 
+def _factorise(a: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return reflectors of a matrix, their factors, what LAPACK wants to know of sizes, and r."""
+    (rows, columns), at = a.shape, abi.location
+    integer, geqrf, _ = _reflectors(dtype.char)
+    room = _room(dtype.char, rows, columns)
+    q, tau, work = _columns(a, dtype), np.empty(min(rows, columns), dtype), np.empty(room[0], dtype)
+    words = np.array([rows, columns, len(tau), *room, 0], integer)
+    m, n, _, first, _, info = _places(words)
+    geqrf(m, n, at(q), m, at(tau), at(work), first, info)
+    return q, tau, words, np.where(_upper(len(tau), columns), q[: len(tau)], 0.0)
+
+
 def _by_reflectors(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the factors of a matrix as NumPy does, without its copies."""
-    (own, dtype), (rows, columns), at = DTYPES[a.dtype.char], a.shape, abi.location
-    integer, geqrf, orgqr = _reflectors(dtype.char)
-    least, room = min(rows, columns), _room(dtype.char, rows, columns)
-    q, tau, work = _columns(a, dtype), np.empty(least, dtype), np.empty(max(room), dtype)
-    words = np.array([rows, columns, least, *room, 0], integer)
-    m, n, k, first, second, info = _places(words)
-    geqrf(m, n, at(q), m, at(tau), at(work), first, info)
-    r = np.where(_upper(least, columns), q[:least], 0.0).astype(own, order="C", copy=False)
-    orgqr(m, k, k, at(q), m, at(tau), at(work), second, info)
-    q = q[:, :least]
+    (own, dtype), at = DTYPES[a.dtype.char], abi.location
+    q, tau, words, r = _factorise(a, dtype)
+    work, (m, _, k, _, second, info) = np.empty(words[4], dtype), _places(words)
+    _reflectors(dtype.char)[2](m, k, k, at(q), m, at(tau), at(work), second, info)
+    q = q[:, : len(tau)]
     q = buffers.copied(q) if q.nbytes >= buffers.LARGE else np.ascontiguousarray(q)
-    return q.astype(own, copy=False), r
+    return q.astype(own, copy=False), r.astype(own, order="C", copy=False)
+
+
+def triangular_factor(a: np.ndarray) -> np.ndarray:
+    """Return r of QR for a rule: of a large matrix in its own precision, and so not with NumPy's bits."""
+    if max(a.shape) <= SMALL or a.dtype.char not in LETTERS or _reflectors(a.dtype.char) is None:
+        numpy: Any = np.linalg  # whose stubs take r for both factors
+        return numpy.qr(a, mode="r")
+    return _factorise(a, a.dtype)[3]
 
 
 def qr(a: np.ndarray, mode: str) -> tuple[np.ndarray, np.ndarray]:

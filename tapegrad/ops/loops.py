@@ -6,6 +6,7 @@ run side by side. Its `i0` is a polynomial by 90 calls of ufuncs.
 
 import ctypes
 import functools
+import math
 
 import numpy as np
 
@@ -68,21 +69,22 @@ def running_sums(x, axis):
     n, char = x.shape[axis], x.dtype.char
     if x.size < max(MANY, BESIDE * n) or char not in "fdFD" or not x.flags.c_contiguous:
         return np.cumsum(x, axis=axis)
-    out, parts, at = pool.empty(x.shape, x.dtype), 1 + (char in "FD"), abi.location
-    strides = x.strides[axis] // x.itemsize
-    kernel = _running_sums(char.lower())
-    finite = kernel(at(x), x.size // (n * strides), n, strides * parts, at(out))
+    out, at, inner = pool.empty(x.shape, x.dtype), abi.location, math.prod(x.shape[axis:][1:])
+    parts = 2 if char in "FD" else 1
+    finite = _running_sums(char.lower())(at(x), x.size // (n * inner), n, inner * parts, at(out))
     return out if finite else np.cumsum(x, axis=axis)
 
 
 @functools.cache
 def _polynomial(char):
     """Return the compiled polynomial of `i0`; None where its values are not NumPy's."""
-    from numpy.lib import _function_base_impl as numpys
-
-    dtype, coefficients = np.dtype(char), getattr(numpys, "_i0A", (0.0,))
-    steps = "\n        ".join(f"a, b, c = x * a - b + real({number!r}), a, b" for number in coefficients[1:])
-    text = I0.format(dtype=dtype.name, first=coefficients[0], steps=steps)
+    try:
+        from numpy.lib._function_base_impl import _i0A
+    except ImportError:
+        return None
+    dtype, (first, *others) = np.dtype(char), map(float, _i0A)
+    steps = "\n        ".join(f"a, b, c = x * a - b + real({number!r}), a, b" for number in others)
+    text = I0.format(dtype=dtype.name, first=first, steps=steps)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(cache.load("i0", text).kernel.address)
     x = np.linspace(0.0, NEAR, 1001, dtype=dtype)
     return kernel if np.array_equal(_by_polynomial(kernel, x), np.i0(x)) else None

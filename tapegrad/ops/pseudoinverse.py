@@ -4,6 +4,7 @@ import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, negative, subtract
 from tapegrad.ops.decompositions import adjoint, half, mask, matmuls
+from tapegrad.ops.lapack import triangular_factor
 from tapegrad.ops.primitive import looked_at, primitive
 from tapegrad.ops.triangles import solve_triangle
 
@@ -159,7 +160,7 @@ def _triangle(a, dtype, cut, rank):
     """The triangular factor of an array whose columns are independent; else None."""
     if type(a) is not np.ndarray or rank < a.shape[1] or cut < np.finfo(float).eps:
         return None
-    return np.linalg.qr(a.astype(dtype, copy=False), mode="r")
+    return triangular_factor(a.astype(dtype, copy=False))
 
 
 def _moving_spaces(a, cut):

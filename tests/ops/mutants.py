@@ -488,6 +488,8 @@ def call_by_address():
         for mode, dtype in itertools.product(("reduced", "complete"), "fD"):
             test_linalg.test_qr_is_numpys("ufuncs", mode, dtype, np.random.default_rng(1), None)
         for dtype in "fD":
+            test = test_linalg.test_triangular_factors_in_rules_are_those_of_qr
+            test(dtype, True, np.random.default_rng(1), None)
             test_linalg.test_eigh_is_numpys("ufuncs", dtype, np.random.default_rng(1), None)
         for name in ("solve", "solve, vector", "det"):
             with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,7 @@ from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import BY_OPCODE, buffers, lapack, triangles
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.decompositions import solver
-from tapegrad.ops.lapack import SMALL, solve_square
+from tapegrad.ops.lapack import SMALL, solve_square, triangular_factor
 from tapegrad.tape.pool import give_back
 from tests.tiers import every
 
@@ -856,6 +856,10 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
         if type(right) is np.ndarray and n:
             with pytest.raises(ValueError):
                 solve(right[..., 1:, :])
+        if type(right) is np.ndarray:
+            found, wanted = triangles.solve_triangle(r, right, True), np.linalg.solve(np.conj(r.T), right)
+            close = 50 * eps * np.max(np.abs(wanted), initial=1)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
@@ -924,6 +928,24 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
                 assert one.detach().numpy().flags.c_contiguous or min(shape) <= SMALL
                 np.testing.assert_array_equal(one.detach().numpy(), another)
             np.testing.assert_array_equal(x, kept)
+
+
+@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_triangular_factors_in_rules_are_those_of_qr(dtype, found, random, monkeypatch):
+    """To the precision of the matrix, which stays as it is, and zeros below the diagonal."""
+    if not found:
+        monkeypatch.setattr(lapack, "_reflectors", lambda char: None)
+    for shape in ((4, 3), (SMALL, 5), (SMALL + 1, 5), (70, 40), (40, 40)):
+        a, imag = random.normal(size=(2, *shape))
+        for order in "CF":
+            x = np.array(a + (1j * imag if dtype in "FD" else 0), dtype, order=order)
+            kept, wanted = x.copy(), L.qr(x, "r")
+            r = triangular_factor(x)
+            assert r.dtype == x.dtype
+            np.testing.assert_array_equal(x, kept)
+            np.testing.assert_array_equal(np.tril(r, -1), 0)
+            np.testing.assert_allclose(r, wanted, rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])

@@ -75,6 +75,11 @@ BY_ADDRESS = {
     r"_fits, .* x.size > 0": "NumPy's way",
     r"_laid, .* buffers.LARGE": "another way to the same",
     r"_getrs, .*2 \* step": "a place for info that nothing reads",
+    r"lapack._by_reflectors, .* buffers.LARGE": "another way to the same",
+    r"lapack.triangular_factor, .*: another comparison in": "another limit between two ways to one result",
+    r"lapack.qr, .*: another number in 2": "NumPy's way",
+    r"lapack._room, .*": "less room, or more: another time",
+    r"_factorise, .*: another number in 0": "not read, or as much room",
 }  # fmt: skip
 
 
