@@ -10,9 +10,9 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation.calls import is_constant
-from tapegrad.compilation.events import POWER, WITHOUT_ERRORS
+from tapegrad.compilation.events import POWER, is_without_errors
 from tapegrad.compilation.leaving import Leaver
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
+from tapegrad.compilation.passive import Operation, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import TAKE, alike
 from tapegrad.core import base, compiled_methods, dispatch
@@ -21,12 +21,11 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
-from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tensor import Tensor
 
-PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
 QUICK = 4  # operands of an op that is compared before it is computed
 
 
@@ -73,7 +72,7 @@ class Matcher(Leaver):
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
-        if not isinstance(op, (*WITHOUT_ERRORS, Passive)) and op not in PRODUCTS:
+        if not is_without_errors(op):
             return None  # it may raise an error, which belongs where it is applied
         if not any(expected.get(id(x)) is self for x in operands):
             return None
