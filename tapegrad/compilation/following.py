@@ -114,6 +114,7 @@ class Follower:
         for x in (*self.arguments, *self.results):
             expected.pop(id(x), None)
         self.paths.clear()
+        self._outdate()
 
     def _outdate(self) -> None:
         """Let the words be written anew before the next call."""
