@@ -42,7 +42,7 @@ NO_SIZE = {
     "compilation/learning.py": {"MOST_PATHS"},
     "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
-    "compilation/matching.py": {"LIVE", "QUICK"},
+    "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS"},
     "compilation/calls.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},

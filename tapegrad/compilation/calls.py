@@ -1,4 +1,4 @@
-"""What compiled code compares operations and calls of NumPy's functions with (`kernels.replay.matching`)."""
+"""What operations and calls are compared with: words for `kernels.replay.matching`, and in Python."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, WRITE, Brought, Several, Source
-from tapegrad.compilation.program import Program
+from tapegrad.compilation.events import (
+    ARGUMENT,
+    FIXED,
+    LIVE,
+    POWER,
+    PYTHON_S,
+    WRITE,
+    Brought,
+    Several,
+    Source,
+)
+from tapegrad.compilation.passive import Operation
+from tapegrad.compilation.program import Program, alike
+from tapegrad.core import base
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
+from tapegrad.ops.primitive import Attributes, Elementwise
 from tapegrad.tensor import Tensor
 
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
@@ -34,7 +49,7 @@ class Comparison:
             return _live(live) if usable else (layout.THIS_OBJECT, 0)
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
-        return layout.THIS_OBJECT, self._handle(source)
+        return layout.THIS_OBJECT, id(self.handle(source))
 
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one."""
@@ -52,17 +67,137 @@ class Comparison:
 
     def _argument(self, k: int, x: Any) -> Expected:
         if type(x) is Source:
-            return layout.THIS_OBJECT, self._handle(x)
+            return layout.THIS_OBJECT, id(self.handle(x))
         if type(x) is Brought:
             return self.operand(k, x.operand)
         if type(x) is Several:
             return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts], ())
         return layout.THIS_OBJECT, id(x)
 
-    def _handle(self, source: Source) -> Address:
+    def handle(self, source: Source) -> Tensor:
+        """Return the Tensor that stands for an argument or a result."""
+        number: int = source.value
         if source.kind == ARGUMENT:
-            return id(self._arguments[source.value])
-        return id(self._results[self._program.owners[source.value]])
+            return self._arguments[number]
+        return self._results[self._program.owners[number]]
+
+    # ------------------------------------------------------------ in Python
+
+    def expects(
+        self,
+        k: int,
+        op: Operation,
+        value: Any,
+        operands: Sequence[Any],
+        attrs: Attributes,
+    ) -> bool:
+        """Whether an event is this op of these operands; without a value it is to be computed."""
+        if k >= len(self._program.events):
+            return False
+        event, buffer = self._program.events[k], self._program.values[k]
+        return (
+            event.op is op
+            and event.writes is None
+            and len(operands) == len(event.operands)
+            and (value is None or _is_alike(value, buffer))
+            and alike(event.attrs, attrs)
+            and all(self.takes(k, q, x, value is None) for q, x in enumerate(operands))
+        )
+
+    def takes(self, k: int, q: int, x: Any, to_compute: bool) -> bool:
+        """Whether an operand of an event is this one; numbers and arrays that the call brings are copied."""
+        source = self._program.events[k].operands[q]
+        if source.kind < LIVE:
+            return x is self.handle(source)
+        buffer = self._program.live[k][q]
+        if (
+            source.kind == LIVE
+            and type(x) is np.ndarray
+            and x.ndim
+            and (x.shape, x.strides) == (buffer.shape, buffer.strides)
+            and x.dtype is buffer.dtype
+        ):
+            self._program.copies.take(buffer, x)
+            return True
+        if isinstance(x, Handle) and not is_constant(x):
+            return False
+        value = value_of(x)
+        if source.kind == FIXED:
+            return type(value) is type(source.value) and bool(value == source.value)
+        weak = type(value) in PYTHON_S
+        if self._program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
+            return False
+        if np.shape(value) != buffer.shape:
+            return False
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+            return False  # a class of its own, which may be refused
+        known = type(source.value)
+        if weak and known in PYTHON_S and type(value) is not known:
+            kinds = "c" if complex in (type(value), known) else "fc"
+            if not self._has_others(k, kinds):
+                return False  # of no other operand it has its dtype
+        changed = weak is not (known in PYTHON_S)
+        if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(self._program, k, q)):
+            return False
+        if not weak and np.asarray(value).dtype != buffer.dtype:
+            return False
+        by_element = not buffer.ndim or (
+            buffer.ndim < 2 and isinstance(self._program.events[k].op, Elementwise)
+        )
+        if to_compute and not by_element and value.strides != buffer.strides:
+            return False  # sums in another order
+        self._program.copies.take(buffer, value)
+        return True
+
+    def _has_others(self, k: int, kinds: str) -> bool:
+        """Whether an operand that is no number of Python's is of such numbers."""
+        pairs = zip(self._program.events[k].operands, self._program.live[k], strict=True)
+        return any(
+            (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
+            for source, x in pairs
+            if source.kind != FIXED
+        )
+
+    def are_given(self, k: int, known: Sequence[Any], found: Sequence[Any]) -> bool:
+        """Whether arguments of a function, or parts of one, are those that are expected."""
+        if len(known) != len(found):
+            return False
+        for wanted, x in zip(known, found, strict=True):
+            kind = type(wanted)
+            if kind is Source:
+                if x is not self.handle(wanted):
+                    return False
+            elif kind is Several:
+                if type(x) is not wanted.kind or not self.are_given(k, wanted.parts, x):
+                    return False
+            elif kind is Brought:
+                plain = type(x) is np.ndarray or isinstance(x, (*PYTHON_S, np.generic))
+                if not plain or not self.takes(k, wanted.operand, x, True):
+                    return False
+            elif not alike(wanted, x):
+                return False
+        return True
+
+
+def _is_alike(value: Any, buffer: np.ndarray) -> bool:
+    """Whether a buffer can take a value; one in another order is another way, as sums add it up otherwise."""
+    if value.shape != buffer.shape or value.dtype != buffer.dtype:
+        return False
+    return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
+
+
+def _order(x: np.ndarray) -> list[int]:
+    """The axes as they lie in memory."""
+    longer = [d for d, n in enumerate(x.shape) if n > 1 and x.size]
+    return sorted(longer, key=lambda d: -abs(x.strides[d]))
+
+
+def is_constant(x: Handle) -> bool:
+    """Whether a Tensor is to what is recorded what its value is."""
+    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
+        return False
+    state = x._extra
+    return state is None or not (state.volatile or state.inference)
 
 
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:

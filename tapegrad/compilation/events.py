@@ -18,14 +18,20 @@ from tapegrad.core.dispatch import is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
-from tapegrad.ops import MEANING
+from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
 
 POWER = MEANING[np.power]
-WITHOUT_ERRORS = Elementwise, Reduction, Linear  # of operands of shapes that have been seen to fit
+WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+# Functions that are one operation by the shapes of their arguments and by options, whatever the values.
+BY_SHAPES = {
+    np.dot, np.ravel, np.expand_dims, np.squeeze, np.moveaxis, np.swapaxes, np.flip, np.flipud, np.fliplr,
+    np.roll, np.rot90,
+}  # fmt: skip
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
 UNKNOWN = object()
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
@@ -93,6 +99,11 @@ class Event(NamedTuple):
     call: Called | None = None
     known: bool = True
     writes: int | None = None
+
+
+def is_without_errors(op: Operation) -> bool:
+    """Whether an op raises no error for operands of shapes that it has been applied to."""
+    return isinstance(op, WITHOUT_ERRORS) or op in PRODUCTS
 
 
 def activity(events: Sequence[Event]) -> list[bool]:
@@ -376,7 +387,7 @@ class Learner:
         out = how(*args, **kwargs)
         if len(self.entries) == before + WIDTH and isinstance(out, Handle):
             op, *told = self.entries[before : before + 4]
-            means = function in op.functions and isinstance(op, (*WITHOUT_ERRORS, Passive))
+            means = (function in op.functions or function in BY_SHAPES) and is_without_errors(op)
             listed = self.entries[before + 5]
             same = means and type(listed) is list and self.history_of(out) == History(*told)
             if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):

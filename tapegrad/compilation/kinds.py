@@ -289,7 +289,7 @@ class _Work:
                 if self.kind.replay is None or self.kind.replay.note(matcher, others):
                     self._shorten(wanted)
                 return self._computed(what, pull, wanted, given)
-            found = matcher.handle(path, Source(RESULT, path.result))
+            found = path.comparison.handle(Source(RESULT, path.result))
             why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
         call = self.call

@@ -2,168 +2,37 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 from weakref import getweakrefcount
 
 import numpy as np
 
-from tapegrad.compilation.calls import is_same_for_numbers
-from tapegrad.compilation.computing import TAKE, are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import (
-    ARGUMENT,
-    FIXED,
-    LIVE,
-    POWER,
-    PYTHON_S,
-    RESULT,
-    WITHOUT_ERRORS,
-    Brought,
-    Event,
-    Learner,
-    Several,
-    Source,
-    moves,
-)
-from tapegrad.compilation.passive import Operation, Passive, flat_operation, passive
+from tapegrad.compilation.calls import is_constant
+from tapegrad.compilation.computing import RESHAPE, TAKE
+from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
+from tapegrad.compilation.leaving import Leaver
+from tapegrad.compilation.passive import Operation, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import alike, view_of
-from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, compiled_methods, dispatch
-from tapegrad.core.base import Handle, value_of
-from tapegrad.core.dispatch import record
+from tapegrad.core.base import Handle
 from tapegrad.core.expected import expected
-from tapegrad.core.grad_mode import Mode, _enabled
-from tapegrad.kernels import abi, programs
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
-from tapegrad.ops import MEANING, REGISTRY, forward
+from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
-from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tensor import Tensor
 
-PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
-# In the order in which CPython counts them.
-COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
-RESHAPE = REGISTRY["reshape"]
 QUICK = 4  # operands of an op that is compared before it is computed
-OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 
 
-def _is_alike(value: Any, buffer: np.ndarray) -> bool:
-    """Whether a buffer can take a value; one in another order is another way, as sums add it up otherwise."""
-    if value.shape != buffer.shape or value.dtype != buffer.dtype:
-        return False
-    return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
-
-
-def _order(x: np.ndarray) -> list[int]:
-    """The axes as they lie in memory."""
-    longer = [d for d, n in enumerate(x.shape) if n > 1 and x.size]
-    return sorted(longer, key=lambda d: -abs(x.strides[d]))
-
-
-def _is_constant(x: Handle) -> bool:
-    """Whether a Tensor is to what is recorded what its value is."""
-    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
-        return False
-    state = x._extra
-    return state is None or not (state.volatile or state.inference)
-
-
-class Matcher:
-    """What calls of one signature expect, and the call at work; see `core.expected.Matcher`.
-
-    Parameters
-    ----------
-    count
-        How many leaves the arguments have.
-    sources
-        Gives Tensors of them where the call leaves the paths.
-    learns
-        Whether such a call is learned from.
-
-    Attributes
-    ----------
-    paths
-        The ways through the function that are known, the latest first.
-    arguments, results
-        Tensors without values that stand for leaves of the arguments and for results of events.
-    ready
-        The path that the words say to follow, if nobody is to see values.
-    handling, told
-        NumPy's handling of errors of floating-point numbers, and which of them it tells of.
-    learner
-        What sees the operations once the call has left the paths, if it is learned from.
-    why
-        Why the latest call that has left the paths did so.
-    serial
-        How often buffers may have taken other numbers and arrays that calls bring.
-    see_value
-        Who is to know that a value is looked at.
-    """
-
-    def __init__(
-        self, count: int, sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
-    ) -> None:
-        self._begin, self._learns = sources, learns
-        self.paths: list[Path] = []
-        self.arguments = [self._stand_in() for _ in range(count)]
-        self.results: list[Tensor] = []
-        self.left, self.why, self.serial = False, "", 0
-        self.see_value: Callable[[], None] | None = None
-        self.learner: Learner | None = None
-        self.mode = Mode(True)
-        self.mode.plain, self.mode.matcher = True, self
-        self.recording = Mode(True)  # that of a call that has left
-        self.recording.plain, self.recording.matcher = True, self
-        state = np.zeros(layout.MATCHING_WORDS, np.int64)
-        self.state = state.data
-        self.state[layout.MATCHING_MODE] = id(self.mode)
-        for k, ufunc in enumerate(COMPARISONS):
-            self.state[layout.COMPARISONS + k] = id(passive(ufunc))
-        self.words, self.at = state, abi.address(state)
-        self.handling: Any = None
-        self.told = 0
-        self.ready: Path | None = None
-        self._sources: dict[int, Source] = {}
-        self._known = 0  # of the events recorded again
-        self._stale = True
-        self._filled: list[Handle] = []
-        self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
-        self._recorded: list[Tensor] = []
-        self._pending: Tensor | None = None
-
-    def _stand_in(self) -> Tensor:
-        x = Tensor()
-        expected[id(x)] = self
-        return x
-
-    def prefer(self) -> None:
-        """Try the path at hand first at the next call."""
-        if self.paths[0] is not self.path:
-            self.paths.remove(self.path)
-            self.paths.insert(0, self.path)
-
-    def add(self, path: Path, first: bool = True) -> None:
-        """Take in a path that has been made."""
-        self.serial += 1
-        self.paths.insert(0 if first else len(self.paths), path)
-        self._outdate()
-
-    def forget(self) -> None:
-        """Expect nothing at any time."""
-        for x in (*self.arguments, *self.results):
-            expected.pop(id(x), None)
-        self.paths.clear()
-
-    def _outdate(self) -> None:
-        """Let the words be written anew before the next call."""
-        self._stale, self.ready = True, None
-
-    # ------------------------------------------------------------ expecting
+class Matcher(Leaver):
+    """What calls of one signature expect, and the call at work; see `core.expected.Matcher`."""
 
     def start(self, given: Sequence[Any]) -> None:
         """Expect the first event of the latest path, of these arguments."""
@@ -196,60 +65,6 @@ class Matcher:
         self.see_value = see_value
         self._follow(self.path, 0)
 
-    def describe(self) -> None:
-        """Write the words of paths that have changed."""
-        if not self._stale:
-            return
-        count = max((len(path.program.events) for path in self.paths), default=0)
-        self.results += [self._stand_in() for _ in range(count - len(self.results))]
-        for path in self.paths:
-            path.describe(self.arguments, self.results)
-        self._sources = {id(x): Source(ARGUMENT, k) for k, x in enumerate(self.arguments)}
-        self._sources |= {id(x): Source(RESULT, k) for k, x in enumerate(self.results)}
-        self.state[layout.RUN_FUNCTION] = programs.address()
-        self._stale = False
-
-    def _follow(self, path: Path, k: int) -> None:
-        self.path, self.program, state = path, path.program, self.state
-        state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
-        by_python = path.program.rows.calls or self.see_value is not None
-        state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
-        state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
-        result = self.handle(path, Source(RESULT, path.result))
-        state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(result)
-        self.ready = path if self.see_value is None else None
-
-    @property
-    def _computed(self) -> int:
-        """Of how many events the results are computed."""
-        return self.state[layout.COMPUTED]
-
-    @_computed.setter
-    def _computed(self, count: int) -> None:
-        self.state[layout.COMPUTED] = count
-
-    @property
-    def position(self) -> int:
-        """How many events have come."""
-        return (self.state[layout.NEXT_EVENT] - self.path.begin) // EVENT_BYTES
-
-    def handle(self, path: Path, source: Source) -> Tensor:
-        """Return the Tensor that stands for an argument or a result."""
-        number: int = source.value
-        if source.kind == ARGUMENT:
-            return self.arguments[number]
-        return self.results[path.program.owners[number]]
-
-    def _source(self, x: Handle) -> Source:
-        """What a Tensor stands for here: the result that was last written to it."""
-        source = self._sources[id(x)]
-        writes = self.program.writes
-        if not writes or source.kind == ARGUMENT or source.value not in writes:
-            return source
-        numbers = writes[source.value]
-        came = bisect_left(numbers, self.position)
-        return Source(RESULT, numbers[came - 1]) if came else source
-
     def expect(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, placed: str = ""
     ) -> Tensor | None:
@@ -261,11 +76,11 @@ class Matcher:
         k = self.position
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
-        if not isinstance(op, (*WITHOUT_ERRORS, Passive)) and op not in PRODUCTS:
+        if not is_without_errors(op):
             return None  # it may raise an error, which belongs where it is applied
         if not any(expected.get(id(x)) is self for x in operands):
             return None
-        if not self._expects(self.path, k, op, None, operands, attrs or {}):
+        if not self.path.comparison.expects(k, op, None, operands, attrs or {}):
             return None
         if not self._is_placed(k, placed):
             return None
@@ -299,31 +114,11 @@ class Matcher:
                 and known.function is function
                 and alike(known.kwargs, kwargs)
                 and error_mode.get() is self.handling
-                and self._are_given(k, known.args, args)
+                and self.path.comparison.are_given(k, known.args, args)
             ):
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES
                 return self.results[k]
         return how(*args, **kwargs)
-
-    def _are_given(self, k: int, known: Sequence[Any], found: Sequence[Any]) -> bool:
-        """Whether arguments of a function, or parts of one, are those that are expected."""
-        if len(known) != len(found):
-            return False
-        for wanted, x in zip(known, found, strict=True):
-            kind = type(wanted)
-            if kind is Source:
-                if x is not self.handle(self.path, wanted):
-                    return False
-            elif kind is Several:
-                if type(x) is not wanted.kind or not self._are_given(k, wanted.parts, x):
-                    return False
-            elif kind is Brought:
-                plain = type(x) is np.ndarray or isinstance(x, (*PYTHON_S, np.generic))
-                if not plain or not self._takes(self.path, k, wanted.operand, x, True):
-                    return False
-            elif not alike(wanted, x):
-                return False
-        return True
 
     def part(self, x: Handle, index: Any) -> Tensor | None:
         """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
@@ -336,7 +131,7 @@ class Matcher:
             return None
         if not alike(event.attrs["index"], index):
             return None
-        if not self._takes(self.path, k, 0, x, True):
+        if not self.path.comparison.takes(k, 0, x, True):
             return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
@@ -352,7 +147,7 @@ class Matcher:
         k = self.position
         found = None
         if _enabled.get() is self.mode:
-            found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
+            found = self.path.comparison.expects(k, op, value, operands, attrs or {}) or self._other(
                 k, op, value, operands, attrs or {}
             )
         if found and type(value) is np.ndarray:
@@ -377,7 +172,7 @@ class Matcher:
         for x in operands:
             if isinstance(x, Handle):
                 known = expected.get(id(x))
-                moving = not _is_constant(x) if known is None else known.moves(x)
+                moving = not is_constant(x) if known is None else known.moves(x)
                 if moving or dispatch.is_view_of(value, x._v):
                     return False
         return True
@@ -393,7 +188,7 @@ class Matcher:
         event, owner, known, views, count = found
         if x is not self.results[owner] or not alike(known, index) or (event.op is RESHAPE and not update):
             return False
-        if not self._takes(self.path, k, 0, new, True):
+        if not self.path.comparison.takes(k, 0, new, True):
             return False
         for v in views:
             if getrefcount(self.results[v]) > 2:
@@ -426,23 +221,6 @@ class Matcher:
             if any(x is self._filled[q] for x in handles):
                 del self._filled.pop(q)._v
 
-    def history_of(self, x: Handle) -> Any:
-        """What tells a Tensor to the learner."""
-        return None if self.learner is None else self.learner.history_of(x)
-
-    def written(self, x: Handle, new: Any, by: Handle) -> Any:
-        """What tells a Tensor to the learner, if it lists a write to it."""
-        return None if self.learner is None else self.learner.written(x, new, by)
-
-    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
-        """Let the learner know of a write."""
-        if self.learner is not None:
-            self.learner.note_write(told, how, x)
-
-    def moves(self, x: Handle) -> bool:
-        """Whether a Tensor that stands for an argument or a result depends on the arguments."""
-        return moves(self._source(x), self.program.active)
-
     def follows(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that is known to be computed by the call."""
         if self.left:
@@ -458,86 +236,12 @@ class Matcher:
         known = flat_operation(function, args, names)
         return None if known is None else self.expect(*known)
 
-    def _expects(
-        self,
-        path: Path,
-        k: int,
-        op: Operation,
-        value: Any,
-        operands: Sequence[Any],
-        attrs: Attributes,
-    ) -> bool:
-        if k >= len(path.program.events):
-            return False
-        event, buffer = path.program.events[k], path.program.values[k]
-        return (
-            event.op is op
-            and event.writes is None
-            and len(operands) == len(event.operands)
-            and (value is None or _is_alike(value, buffer))
-            and alike(event.attrs, attrs)
-            and all(self._takes(path, k, q, x, value is None) for q, x in enumerate(operands))
-        )
-
-    def _takes(self, path: Path, k: int, q: int, x: Any, to_compute: bool) -> bool:
-        source = path.program.events[k].operands[q]
-        if source.kind < LIVE:
-            return x is self.handle(path, source)
-        buffer = path.program.live[k][q]
-        if (
-            source.kind == LIVE
-            and type(x) is np.ndarray
-            and x.ndim
-            and (x.shape, x.strides) == (buffer.shape, buffer.strides)
-            and x.dtype is buffer.dtype
-        ):
-            path.program.copies.take(buffer, x)
-            return True
-        if isinstance(x, Handle) and not _is_constant(x):
-            return False
-        value = value_of(x)
-        if source.kind == FIXED:
-            return type(value) is type(source.value) and bool(value == source.value)
-        weak = type(value) in PYTHON_S
-        if path.program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
-            return False
-        if np.shape(value) != buffer.shape:
-            return False
-        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
-            return False  # a class of its own, which may be refused
-        known = type(source.value)
-        if weak and known in PYTHON_S and type(value) is not known:
-            kinds = "c" if complex in (type(value), known) else "fc"
-            if not self._has_others(path, k, kinds):
-                return False  # of no other operand it has its dtype
-        changed = weak is not (known in PYTHON_S)
-        if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(path.program, k, q)):
-            return False
-        if not weak and np.asarray(value).dtype != buffer.dtype:
-            return False
-        by_element = not buffer.ndim or (
-            buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
-        )
-        if to_compute and not by_element and value.strides != buffer.strides:
-            return False  # sums in another order
-        path.program.copies.take(buffer, value)
-        return True
-
-    def _has_others(self, path: Path, k: int, kinds: str) -> bool:
-        """Whether an operand that is no number of Python's is of such numbers."""
-        pairs = zip(path.program.events[k].operands, path.program.live[k], strict=True)
-        return any(
-            (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
-            for source, x in pairs
-            if source.kind != FIXED
-        )
-
     def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:
         """Go on with another path that begins as this one does, if there is one that expects this event."""
         for path in self.paths:
             if path is self.path or not self._has_begun(path, k):
                 continue
-            if self._expects(path, k, op, value, operands, attrs):
+            if path.comparison.expects(k, op, value, operands, attrs):
                 self._follow(path, k)
                 return True
         return False
@@ -547,236 +251,23 @@ class Matcher:
         values = path.program.values
         return len(values) >= k and (k == 0 or values[k - 1] is self.program.values[k - 1])
 
-    # ------------------------------------------------------------ computing
-
-    def compute_to(self, k: int) -> bool:
-        """Compute the values of the events before k; False where an error of numbers made the call leave."""
-        if self._computed < k and not self.left:
-            self._run(k)
-            if self._warned:
-                self.leave(OF_NUMBERS)
-        return not self.left
-
-    def _run(self, k: int) -> None:
-        rows = self.program.rows
-        before = error_mode.set(self._raising) if rows.calls else None
-        try:
-            rows.run(self._computed, k)
-            self._computed = k
-        except FloatingPointError:
-            self._warned = True
-        finally:
-            if before is not None:
-                error_mode.reset(before)
-        raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
-        self._warned = self._warned or bool(raised & self.told)
-
-    def like(self, x: Handle) -> Any:
-        """Return the buffer of a Tensor's value."""
-        if self.left:
-            return self.compute(x)
-        return self.program.buffer(self._source(x))
-
-    def compute(self, x: Handle) -> Any:
-        """Fill in and return the value of a Tensor."""
-        self.state[layout.SEEN] = 1
-        if self.see_value is not None:
-            self.see_value()
-        source = self._source(x)
-        if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
-            self.leave(OF_NUMBERS)
-            return object.__getattribute__(x, "_v")
-        self._lend(source)
-        x._v = number_of(self.program.buffer(source))
-        self._filled.append(x)
-        return x._v
-
-    def _lend(self, source: Source) -> None:
-        """Note how often an array, or the one that it is a view of, is known before somebody sees it."""
-        for entry in ([self.program.buffer(source), 0], [self.program.buffer(source).base, 0]):
-            if isinstance(entry[0], np.ndarray) and entry[0].ndim and id(entry[0]) not in self._lent:
-                entry[1] = getrefcount(entry[0])
-                self._lent[id(entry[0])] = entry
-
-    # ------------------------------------------------------------ leaving
-
-    def leave(self, why: str) -> None:
-        """Record the events so far: the Tensors given out for them get values and histories.
-
-        What was cut off by an interrupt goes on at the next call.
-        """
-        if not self.left:
-            self.why = why
-            self._known = self.position
-            self.learner = Learner() if self._learns() else None
-            self.recording.tracing = self.learner.tracing if self.learner is not None else 0
-            self.end()
-            self.left = True
-            self._outdate()
-            if self._computed < self._known and not self._warned:
-                self._run(self._known)
-        elif len(self._recorded) >= self._known:
-            return
-        before, handling = _enabled.get(), error_mode.set(self.handling)
-        try:
-            _enabled.set(self.recording)
-            self._record()
-        finally:
-            _enabled.set(before)
-            error_mode.reset(handling)
-        if before is self.mode:
-            _enabled.set(True if self.learner is None else self.recording)
-
-    def _record(self) -> None:
-        learner, self.learner = self.learner, None
-        if not self._recorded:
-            handles = self._begin()
-            for x in self.arguments:
-                self._pending = x
-                next(handles)
-                if learner is not None:
-                    learner.add(x)
-        self.learner = learner
-        for j in range(len(self._recorded), self._known):
-            event = self.program.events[j]
-            operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
-            if self._warned:
-                self._tell_errors(j, operands)
-            x = self._pending = self.results[self.program.owners[j]]
-            if event.writes is None:
-                self._record_value(j, operands)
-            else:
-                self._record_write(j, operands, x)
-            self._recorded.append(x)
-
-    def _tell_errors(self, j: int, operands: list[Any]) -> None:
-        """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
-        event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
-        try:
-            _enabled.set(True)
-            flat = not self.program.active[j]
-            known = flat or are_real_numbers(given)
-            value = forward_of(event, given) if known else apply_event(event, given)._v
-        finally:
-            _enabled.set(before)
-        target = self.program.targets[j]
-        if j >= self._computed and target is not None:  # nobody has seen it
-            target[...] = value
-
-    def _record_value(self, j: int, operands: list[Any]) -> None:
-        """Record an event with the value that there is."""
-        event, value = self.program.events[j], number_of(self.program.values[j])
-        if not self.program.active[j]:
-            self._give_value(event, value, operands)
-            return
-        seen = event.is_view and type(value) is np.ndarray
-        if seen:
-            value = forward_of(event, [operands[0]._v])
-        elif type(value) is np.ndarray and id(value) not in self._lent:
-            value = value.copy(order="K")
-        if j in self.program.read_only:
-            value.flags.writeable = False
-        out = self._record_natively(event, value, operands)
-        if out is None:
-            out = record(event.op, value, operands, event.attrs)
-        if seen and event.writes is None:
-            base.join(operands[0], out)
-
-    def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:
-        """Record an event that writes to a Tensor, which has been recorded before."""
-        told = self.history_of(x)
-        version = 0 if x._extra is None else x._extra.version
-        self._record_value(j, operands)
-        base.extra(x).version = version + 1
-        call = self.program.events[j].call
-        if told is not None and call is not None:
-            how = call.args
-            if how and how[1] is not None:
-                how = how[0], self.history_of(self.handle(self.path, how[1]))
-            self.note_write(told, how, x)
-
-    def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
-        """Give a Tensor that has no history its value."""
-        if type(value) is np.ndarray and id(value) not in self._lent:
-            value = value.copy(order="K")
-        out = self.wrap(value)
-        self.note_plain(event.op, operands, event.attrs, out)
-
-    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Tensor | None:
-        """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
-        before, x = _enabled.get(), self._pending
-        try:
-            _enabled.set(True)
-            out = dispatch.record_natively(event.op, value, operands, event.attrs)
-        finally:
-            _enabled.set(before)
-        if out is None or x is None:
-            return None
-        self._pending = None
-        x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
-        expected.pop(id(x), None)
-        self.note(event.op, operands, event.attrs, x)
-        return x
-
-    def _real(self, j: int, q: int, source: Source) -> Any:
-        if source.kind == ARGUMENT:
-            return self.arguments[source.value]
-        if source.kind == RESULT:
-            return self._recorded[source.value]
-        return operand_value(source, self.program.live[j][q])
-
-    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Tensor:
-        """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
-        x, self._pending = self._pending, None
-        if x is None:
-            return base.wrap(value, tape, at)
-        x._v, x._tape, x._at, x._extra = value, tape, at, None
-        expected.pop(id(x), None)
-        return x
-
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
-        """Let the learner know of a result just recorded."""
-        if self.learner is not None:
-            self.learner.note(op, operands, attrs, out)
-
-    def note_flat(
-        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
-    ) -> None:
-        """Let the learner know of what a function without a derivative has computed."""
-        if self.learner is not None:
-            self.learner.note_flat(function, args, names, out)
-
-    def note_plain(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
-    ) -> None:
-        """Let the learner know of a result without a history."""
-        if self.learner is not None:
-            self.learner.note_plain(op, operands, attrs, out)
-
-    def end(self) -> None:
-        """Expect nothing more of this call."""
-        self.state[layout.NEXT_EVENT] = self.path.end
-        if compiled_methods.words[layout.MATCHING] == self.at:
-            compiled_methods.words[layout.MATCHING] = 0
-
     def is_complete(self, found: Any) -> bool:
         """Whether a call that has returned this has followed a path to its end."""
         if self.left:
             return False
-        if self.state[layout.NEXT_EVENT] == self.path.end and found is self.handle(
-            self.path, Source(RESULT, self.path.result)
-        ):
+        if self.state[layout.NEXT_EVENT] == self.path.end and self._is_result(self.path, found):
             return True
         k = self.position
         for path in self.paths:  # one that ends here
-            if (
-                len(path.program.events) == k
-                and found is self.handle(path, Source(RESULT, path.result))
-                and self._has_begun(path, k)
-            ):
+            if len(path.program.events) == k and self._is_result(path, found) and self._has_begun(path, k):
                 self._follow(path, k)
                 return True
         return False
+
+    @staticmethod
+    def _is_result(path: Path, found: Any) -> bool:
+        """Whether this is the Tensor of a path's result."""
+        return found is path.comparison.handle(Source(RESULT, path.result))
 
     def finish(self, what: Computation, pull: bool) -> bool:
         """Compute what a call asks for that has followed its path; False where it is to be recorded."""
@@ -803,26 +294,3 @@ class Matcher:
             if before is not None:
                 error_mode.reset(before)
         return found
-
-    def lent(self, k: int) -> np.ndarray | None:
-        """Return the array of an argument, if somebody has seen it."""
-        return self.program.arguments[k] if id(self.program.arguments[k]) in self._lent else None
-
-    def let_go(self) -> list[Path]:
-        """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
-        self.learner, self.recording.tracing = None, 0
-        if not self._lent:
-            return []
-        lent, self._lent = self._lent, {}
-        if not any(getrefcount(lent[k][0]) > lent[k][1] for k in lent):
-            return []
-        before, self.paths = self.paths, []
-        self._outdate()
-        return before
-
-    def renew(self) -> None:
-        """Let the Tensors go that now have histories, and have others in their places."""
-        self._recorded, self._filled = [], []
-        self._outdate()
-        self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
-        self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]

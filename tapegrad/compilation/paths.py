@@ -130,7 +130,7 @@ class Path(Computation):
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.from_first: list[Planning | None] = [None, None]  # of calls that compute all in the end
-        self._comparison: Comparison | None = None  # of which the words know
+        self.comparison: Comparison  # of which the words know
         self.reason = ""  # why there is no product
         self.served = 0
 
@@ -237,7 +237,7 @@ class Path(Computation):
         for row, x, buffer in zip(self._rows, arguments, self.program.arguments, strict=False):
             row[layout.EVENT_HANDLE] = id(x)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
-        self._comparison = comparison = Comparison(self.program, arguments, results)
+        self.comparison = comparison = Comparison(self.program, arguments, results)
         for k, event in enumerate(self.program.events):
             background.pause()
             row, part = self.words[k], "index" in event.attrs and self.program.views[k]

@@ -21,9 +21,10 @@ from tapegrad.compilation.computing import (
     SUM,
     number_of,
 )
+from tapegrad.compilation.cotangents import Cotangents
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
 from tapegrad.compilation.program import Program, view_of
-from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
+from tapegrad.compilation.rows import Block, Kernel, is_dense
 from tapegrad.compilation.rules import Applied, steps_of
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
@@ -82,7 +83,7 @@ def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int
     return read
 
 
-class Reverse:
+class Reverse(Cotangents):
     """Rows that compute the gradient by arguments, once the values are there, of results with cotangents.
 
     Attributes
@@ -95,19 +96,8 @@ class Reverse:
     """
 
     def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
-        self.program, self.rows = program, Rows(silent=True)
-        self.found: dict[Source, np.ndarray] = {}
-        self.buffers: list[np.ndarray] = []
-        self.holders: dict[int, int] = {}  # by ids of these: how many cotangents lie there
-        self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
-        self.totals = dict.fromkeys(
-            self.pools, 0
-        )  # how many numbers of them take sums of arrays, 0 to begin with
-        for pool in self.pools.values():
-            self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
-        self.free: list[np.ndarray] = []
+        super().__init__(program)
         self.by_python: list[str] = []
-        self.active = activity(program.events)
         for source, root in cotangents:
             self._give(source, root)
         for j in range(len(program.events) - 1, -1, -1):
@@ -123,97 +113,6 @@ class Reverse:
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self.rows.seal()
 
-    def _kinds(self) -> set[str]:
-        """Dtypes of which there may be sums."""
-        return {x.dtype.char for x in self.program.values if x.dtype.char in "df"}
-
-    def _total(self, kind: str) -> np.ndarray:
-        """A number that takes a sum, by the rows of a group."""
-        k = self.totals[kind]
-        self.totals[kind] = k + 1
-        return self.pools[kind][k : k + 1].reshape(())
-
-    def _is_active(self, source: Source) -> bool:
-        """Whether an operand depends on the arguments."""
-        return moves(source, self.active)
-
-    # ------------------------------------------------------------ cotangents
-
-    def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A buffer of this shape, in which no cotangent lies."""
-        for k, x in enumerate(self.free):
-            if x.shape == shape and x.dtype == dtype:
-                return self.free.pop(k)
-        out = np.zeros(shape, dtype)
-        self.buffers.append(out)
-        self.holders[id(out)] = 0
-        return out
-
-    def _like(self, source: Source) -> np.ndarray:
-        """A buffer for the cotangent of an argument or a result."""
-        value = self.program.buffer(source)
-        return self._room(value.shape, value.dtype)
-
-    def _hold(self, source: Source, ct: np.ndarray) -> None:
-        """Let this be the cotangent of an argument or a result."""
-        before, at = self.found.get(source), id(abi.owner_of(ct))
-        self.found[source] = ct
-        if at in self.holders:
-            self.holders[at] += 1
-        if before is not None:
-            self._let_go(before)
-
-    def _let_go(self, ct: np.ndarray) -> None:
-        """Use the buffer of a cotangent again, if no other one lies there."""
-        owner = abi.owner_of(ct)
-        if id(owner) in self.holders:
-            self.holders[id(owner)] -= 1
-            self._drop(owner)
-
-    def _drop(self, x: np.ndarray) -> None:
-        """Use an array again, if it is a buffer in which no cotangent lies."""
-        if self.holders.get(id(x)) == 0:
-            self.free.append(x)
-
-    def _may_be_added_to(self, ct: np.ndarray, source: Source) -> bool:
-        """Whether a cotangent is the only one in its buffer, that of the event at work included."""
-        return self.holders.get(id(ct)) == 1 and ct.ndim == self._ndim(source)
-
-    def _give(self, source: Source, part: np.ndarray) -> None:
-        """Add a part to a cotangent; one without axes counts for each element."""
-        before = self.found.get(source)
-        if before is None:
-            if part.ndim and not is_dense(part):
-                out = self._like(source)
-                self._positive(part, out)
-                part = out
-            self._hold(source, part)
-            return
-        out = before if self._may_be_added_to(before, source) else self._like(source)
-        if not self.rows.loop(np.add, [before, part], out, out.size):
-            self.rows.call(np.add, [before, part, out])
-        if out is not before:
-            self._hold(source, out)
-        self._drop(part)
-
-    def _ndim(self, source: Source) -> int:
-        return int(self.program.buffer(source).ndim)
-
-    def _positive(self, part: np.ndarray, out: np.ndarray) -> None:
-        if not self.rows.loop(np.positive, [part], out, out.size):
-            self.rows.call(np.positive, [part, out])
-
-    def _whole(self, source: Source, ct: np.ndarray) -> np.ndarray:
-        """A cotangent in an array of the result's shape, dense."""
-        value = self.program.buffer(source)
-        if ct.shape == value.shape:
-            return ct
-        out = self._like(source)
-        self._positive(ct, out)
-        return out
-
-    # ------------------------------------------------------------ rules
-
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]
         if self.program.views[j]:
@@ -227,9 +126,7 @@ class Reverse:
             self._product(event, ct, operands, wanted)
         elif event.op is RESHAPE and ct.flags.c_contiguous and ct.shape in ((), out.shape):
             self._give(event.operands[0], ct.reshape(operands[0].shape) if ct.ndim else ct)
-        elif event.op is ASSIGN and all(
-            x.flags.c_contiguous and x.dtype == out.dtype for x in (ct, out, *operands)
-        ):
+        elif event.op is ASSIGN and all(_is_plain_array(x, out) for x in (ct, out, *operands)):
             self._assignment(event, Source(RESULT, j), ct, wanted)
         elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self._parts(event, self._whole(Source(RESULT, j), ct), operands, wanted)
@@ -291,20 +188,6 @@ class Reverse:
         if len(self.rows.functions) > before:
             self.by_python.append(event.op.name)
         return True
-
-    def _target(self, source: Source) -> tuple[np.ndarray, bool]:
-        """A buffer of the whole cotangent of an operand, to be added to, and whether it has nothing yet."""
-        before = self.found.get(source)
-        if before is None:
-            out = self._like(source)
-            self._hold(source, out)
-            return out, True
-        if not self._may_be_added_to(before, source):
-            out = self._like(source)
-            self._positive(before, out)
-            self._hold(source, out)
-            return out, False
-        return before, False
 
     def _view(self, event: Event, mine: Source, ct: np.ndarray, operand: np.ndarray) -> None:
         source = event.operands[0]

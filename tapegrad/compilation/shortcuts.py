@@ -100,6 +100,7 @@ class Shortcut:
             else:
                 return None
             path.served += 1
+            planning.in_vain = 0
             value = path.value()
             if not wanted.pull:
                 return value, None

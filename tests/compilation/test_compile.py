@@ -413,6 +413,12 @@ CALLED = [  # in all but one way the same
     lambda x, y: np.clip(x, a_min=0, a_max=1), lambda x, y: np.sum(x, keepdims=True), lambda x, y: np.mean(x),
     lambda x, y: np.sum(x, axis=-1), lambda x, y: np.sum(x, axis=0, keepdims=True), lambda x, y: np.max(x),
     lambda x, y: np.sum(x, axis=(0,)), lambda x, y: np.sum(x, dtype=float), lambda x, y: np.sum(x, None),
+    lambda x, y: np.roll(x, 1), lambda x, y: np.roll(x, 2), lambda x, y: np.roll(y, 1),
+    lambda x, y: np.dot(np.outer(ARRAY, ARRAY), y), lambda x, y: np.dot(np.outer(ARRAY, HALF), y),
+    lambda x, y: np.expand_dims(x, 0), lambda x, y: np.expand_dims(x, 1), lambda x, y: np.flip(x),
+    lambda x, y: np.ravel(np.stack((x, y))), lambda x, y: np.ravel(np.stack((x, y)), "F"),
+    lambda x, y: np.swapaxes(np.stack((x, y)), 0, 1), lambda x, y: np.moveaxis(np.stack((x, y)), 0, -1),
+    lambda x, y: np.rot90(np.stack((x, y)), 2), lambda x, y: np.rot90(np.stack((x, y)), 3),
 ]  # fmt: skip
 
 
@@ -437,6 +443,7 @@ def test_calls_that_differ_in_one_argument(first):
     [
         lambda x, k: np.sum(x, axis=0, keepdims=True) * np.mean(x),
         lambda x, k: np.where(x > 0.1 * k, x, 0.5 * k) + np.clip(x, -k, 0.1),
+        lambda x, k: np.roll(np.dot(np.outer(np.full(3, k), np.arange(3.0)), np.flip(x)), 1) * np.prod(x),
         lambda x, k: np.concatenate([x, np.full(2, k, float), x * x]) * np.max(np.stack((x, x)), (0, 1)),
     ],
 )

@@ -386,6 +386,20 @@ def test_more_steps_than_a_group_has(count):
     assert fused(compiled)
 
 
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_plan_stays_that_computes_calls_between_those_it_cannot(replay):
+    """Only calls in a row that it was in vain for count, whoever has computed the others."""
+
+    f = lambda x: np.sum(np.sin(x) * x)
+    compiled, recorded = tg.compile(f, wait=True, replay=replay), tg.func.value_and_grad(f)
+    near, far = np.linspace(0.5, 1.5, 1000), np.full(1000, 1e22)
+    for x in [near] * CALLS + [far, near] * (planning.MOST_IN_VAIN + 1):
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x), recorded(x)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    assert fused(compiled)
+
+
 def test_more_steps_than_a_plan_has(monkeypatch):
     monkeypatch.setattr(plan, "MOST_STEPS", 9)
     compiled = compare(lambda x: np.sum(x * x * x * x * x), [np.ones(50)] * CALLS, np.float64)

@@ -1,0 +1,192 @@
+"""A call that leaves its paths: what it has done is recorded, in the Tensors that were given out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Learner, Source
+from tapegrad.compilation.following import Follower
+from tapegrad.compilation.passive import Operation
+from tapegrad.compilation.recorded import apply_event, operand_value
+from tapegrad.core import base, dispatch
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.dispatch import record
+from tapegrad.core.expected import expected
+from tapegrad.core.grad_mode import _enabled
+from tapegrad.ops.forward import error_mode
+from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tensor import Tensor
+
+
+class Leaver(Follower):
+    """What is recorded once a call has left its paths."""
+
+    def leave(self, why: str) -> None:
+        """Record the events so far: the Tensors given out for them get values and histories.
+
+        What was cut off by an interrupt goes on at the next call.
+        """
+        if not self.left:
+            self.why = why
+            self._known = self.position
+            self.learner = Learner() if self._learns() else None
+            self.recording.tracing = self.learner.tracing if self.learner is not None else 0
+            self.end()
+            self.left = True
+            self._outdate()
+            if self._computed < self._known and not self._warned:
+                self._run(self._known)
+        elif len(self._recorded) >= self._known:
+            return
+        before, handling = _enabled.get(), error_mode.set(self.handling)
+        try:
+            _enabled.set(self.recording)
+            self._record()
+        finally:
+            _enabled.set(before)
+            error_mode.reset(handling)
+        if before is self.mode:
+            _enabled.set(True if self.learner is None else self.recording)
+
+    def _record(self) -> None:
+        learner, self.learner = self.learner, None
+        if not self._recorded:
+            handles = self._begin()
+            for x in self.arguments:
+                self._pending = x
+                next(handles)
+                if learner is not None:
+                    learner.add(x)
+        self.learner = learner
+        for j in range(len(self._recorded), self._known):
+            event = self.program.events[j]
+            operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
+            if self._warned:
+                self._tell_errors(j, operands)
+            x = self._pending = self.results[self.program.owners[j]]
+            if event.writes is None:
+                self._record_value(j, operands)
+            else:
+                self._record_write(j, operands, x)
+            self._recorded.append(x)
+
+    def _tell_errors(self, j: int, operands: list[Any]) -> None:
+        """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
+        event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
+        try:
+            _enabled.set(True)
+            flat = not self.program.active[j]
+            known = flat or are_real_numbers(given)
+            value = forward_of(event, given) if known else apply_event(event, given)._v
+        finally:
+            _enabled.set(before)
+        target = self.program.targets[j]
+        if j >= self._computed and target is not None:  # nobody has seen it
+            target[...] = value
+
+    def _record_value(self, j: int, operands: list[Any]) -> None:
+        """Record an event with the value that there is."""
+        event, value = self.program.events[j], number_of(self.program.values[j])
+        if not self.program.active[j]:
+            self._give_value(event, value, operands)
+            return
+        seen = event.is_view and type(value) is np.ndarray
+        if seen:
+            value = forward_of(event, [operands[0]._v])
+        elif type(value) is np.ndarray and id(value) not in self._lent:
+            value = value.copy(order="K")
+        if j in self.program.read_only:
+            value.flags.writeable = False
+        out = self._record_natively(event, value, operands)
+        if out is None:
+            out = record(event.op, value, operands, event.attrs)
+        if seen and event.writes is None:
+            base.join(operands[0], out)
+
+    def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:
+        """Record an event that writes to a Tensor, which has been recorded before."""
+        told = self.history_of(x)
+        version = 0 if x._extra is None else x._extra.version
+        self._record_value(j, operands)
+        base.extra(x).version = version + 1
+        call = self.program.events[j].call
+        if told is not None and call is not None:
+            how = call.args
+            if how and how[1] is not None:
+                how = how[0], self.history_of(self.path.comparison.handle(how[1]))
+            self.note_write(told, how, x)
+
+    def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
+        """Give a Tensor that has no history its value."""
+        if type(value) is np.ndarray and id(value) not in self._lent:
+            value = value.copy(order="K")
+        out = self.wrap(value)
+        self.note_plain(event.op, operands, event.attrs, out)
+
+    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Tensor | None:
+        """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
+        before, x = _enabled.get(), self._pending
+        try:
+            _enabled.set(True)
+            out = dispatch.record_natively(event.op, value, operands, event.attrs)
+        finally:
+            _enabled.set(before)
+        if out is None or x is None:
+            return None
+        self._pending = None
+        x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
+        expected.pop(id(x), None)
+        self.note(event.op, operands, event.attrs, x)
+        return x
+
+    def _real(self, j: int, q: int, source: Source) -> Any:
+        if source.kind == ARGUMENT:
+            return self.arguments[source.value]
+        if source.kind == RESULT:
+            return self._recorded[source.value]
+        return operand_value(source, self.program.live[j][q])
+
+    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Tensor:
+        """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
+        x, self._pending = self._pending, None
+        if x is None:
+            return base.wrap(value, tape, at)
+        x._v, x._tape, x._at, x._extra = value, tape, at, None
+        expected.pop(id(x), None)
+        return x
+
+    def history_of(self, x: Handle) -> Any:
+        """What tells a Tensor to the learner."""
+        return None if self.learner is None else self.learner.history_of(x)
+
+    def written(self, x: Handle, new: Any, by: Handle) -> Any:
+        """What tells a Tensor to the learner, if it lists a write to it."""
+        return None if self.learner is None else self.learner.written(x, new, by)
+
+    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
+        """Let the learner know of a write."""
+        if self.learner is not None:
+            self.learner.note_write(told, how, x)
+
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+        """Let the learner know of a result just recorded."""
+        if self.learner is not None:
+            self.learner.note(op, operands, attrs, out)
+
+    def note_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
+    ) -> None:
+        """Let the learner know of what a function without a derivative has computed."""
+        if self.learner is not None:
+            self.learner.note_flat(function, args, names, out)
+
+    def note_plain(
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
+    ) -> None:
+        """Let the learner know of a result without a history."""
+        if self.learner is not None:
+            self.learner.note_plain(op, operands, attrs, out)
