@@ -111,6 +111,7 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.RETAINS_GRAD_TEXT: "retains_grad", layout.DELITEM_TEXT: "__delitem__",
     layout.SWEEPS_TEXT: "sweeps", layout.RELEASED_TEXT: "released", layout.RELEASE_TEXT: "release",
     layout.PRE_TEXT: "pre", layout.POST_TEXT: "post", layout.ACCUMULATED_TEXT: "accumulated",
+    layout.EXPOSED_TEXT: "exposed", layout.SHARED_TEXT: "shared",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address

@@ -8,6 +8,8 @@ from tapegrad.kernels.replay.operands import (
     entry_of,
     forgive,
     has,
+    may_be_recorded,
+    note_tape,
     position,
     room,
     same_words,
@@ -38,7 +40,13 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     if at == 0 and kind == g.ndarray_type:
         if obj(x).ndim == 0 or obj(x).flags & ALIGNED == 0:
             return -1
-        at, fresh = secured(sheet, tape, q, items, n, size), SECURED
+        at, fresh = secured(sheet, tape, q, items, n, x, 0), SECURED
+        if at == 0:
+            return forgive() - 1
+    elif at == 0 and is_exposed(sheet, x):
+        if obj(x).v != value:
+            return -1  # written to by a finalizer
+        at, fresh = secured(sheet, tape, q, items, n, value, obj(x).at), SECURED
         if at == 0:
             return forgive() - 1
     elif at == 0:
@@ -51,21 +59,40 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     return size
 
 
-def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int:
-    """Import an array that others can write to: a new reference to its position; 0, maybe with an error set.
+def is_exposed(sheet: int, x: int) -> int:
+    """Whether an operand is a leaf to whose memory others can write, and the op makes no view of that."""
+    g = i64(shared())
+    if obj(x).type != g.tensor_type or i64(sheet).pointwise == 0:
+        return 0
+    if obj(x).tape != g.none_at_all or obj(x).at == 0 or obj(obj(x).v).type != g.ndarray_type:
+        return 0
+    if obj(obj(x).at).type != g.cell_type or may_be_recorded(x) == 0:
+        return 0
+    return has(obj(x).extra, g.exposed_text, g.true)
 
-    Recorded is a shadow where no derivative reads it, a copy, or of a large one a view, with a checksum
-    unless something else is asked for. What stands on the tape unchanged is used again. The value is computed
-    from the array itself, to have NumPy's bits.
+
+def secured(sheet: int, tape: int, q: int, items: int, n: int, x: int, cell: int) -> int:
+    """Import memory that others can write to: a new reference to its position; 0, maybe with an error set.
+
+    It is operand q's value, an array `x`, and that of a leaf if there is a `cell`. Recorded is a shadow where
+    no derivative reads it, a copy, or of a large one a view, with a checksum unless something else is asked
+    for. What stands on the tape unchanged is used again. The value is computed from the array itself, to have
+    NumPy's bits.
     """
-    g, x, setting, at = i64(shared()), i64(items)[q], stack(1), 0
+    g, size, setting, at = i64(shared()), size_of(x), stack(1), 0
+    viewed, number, way = 0, 0, latest_import(tape, x)
     if size > g.smallest and is_read(sheet, q, items, n) == 0:
+        if cell != 0 and stands_at(tape, x, way, cell):
+            at = i64(way).imported_at  # whatever its values were
+            invoke(g.incref, at)
+            return at
         shade = shade_for(tape, x)
         if shade != 0:
-            at = constant(tape, shade, 0, 0)
+            at = constant(tape, shade, 0, 0, cell)
+            if cell != 0 and at != 0:
+                note_import(way, tape, x, at, 0)
             invoke(g.decref, shade)
         return at
-    viewed, number = 0, 0
     if size > g.copied:
         if call(g.context_get, g.guard_setting, 0, setting) & 0xFFFFFFFF:
             return 0
@@ -76,8 +103,7 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
             viewed, number = 1, call(g.long_from, checksum(obj(x).data, size))
             if number == 0:
                 return 0
-    way = latest_import(tape, x)
-    at = unchanged(tape, x, way, number, size)
+    at = unchanged(tape, x, way, number, size, cell)
     if at == 0:
         if viewed:
             made = call(g.new_view, x, 0, 0)  # of the same type and dtype
@@ -85,7 +111,7 @@ def secured(sheet: int, tape: int, q: int, items: int, n: int, size: int) -> int
         else:
             made = copy_of(x, way, size)
         if made != 0:
-            at = constant(tape, made, number, size)
+            at = constant(tape, made, number, size, cell)
             if at != 0:
                 note_import(way, tape, x, at, made * (viewed == 0 and size <= g.smallest))
             invoke(g.decref, made)
@@ -167,17 +193,15 @@ def follows(x: int) -> int:
     return has(state, g.requires_grad_text, g.true)
 
 
-def unchanged(tape: int, x: int, way: int, number: int, size: int) -> int:
+def unchanged(tape: int, x: int, way: int, number: int, size: int, cell: int) -> int:
     """A new reference to the position of an array that stands on the tape as it is now; 0 if none does.
 
-    Told by its bytes, or by the checksum `number`.
+    Told by its bytes, or by the checksum `number`; it is a constant, or the leaf of a cell.
     """
-    g, log, at = i64(shared()), obj(tape).log, i64(way).imported_at
-    if i64(way).source != obj(x).data or room(tape) == 0:
+    g, log, at, same = i64(shared()), obj(tape).log, i64(way).imported_at, 0
+    if stands_at(tape, x, way, cell) == 0:
         return 0
-    if i64(way).importer != call(g.long_as, obj(tape).serial):
-        return 0
-    place, same = call(g.long_as, at), 0
+    place = call(g.long_as, at)
     logged = i64(obj(log).items)[place - ENTRIES + VALUE_ENTRY]
     if same_kind(logged, x) == 0 or same_words(logged, x, STRIDES_AT) == 0:
         return 0
@@ -196,22 +220,41 @@ def unchanged(tape: int, x: int, way: int, number: int, size: int) -> int:
     return at
 
 
-def constant(tape: int, value: int, number: int, size: int) -> int:
+def stands_at(tape: int, x: int, way: int, cell: int) -> int:
+    """Whether an import of an array, as a constant or as the leaf of a cell, is noted there, on this tape."""
+    g, found = i64(shared()), 0
+    if i64(way).source != obj(x).data or room(tape) == 0:
+        return 0
+    if i64(way).importer != call(g.long_as, obj(tape).serial):
+        return 0
+    slot = call(g.long_from, call(g.long_as, i64(way).imported_at) // 4 - 1)
+    if slot == 0:
+        invoke(g.error_clear)
+        return 0
+    found = call(g.dict_get, obj(tape).imports, slot)
+    return drop_position(slot, found == cell)
+
+
+def constant(tape: int, value: int, number: int, size: int, cell: int) -> int:
     """Record a constant that weighs `size`, with its checksum if it has one: a new reference to its position.
 
-    0 with an error set and nothing recorded where memory is out; 0 where the tape takes no more.
+    With a `cell` it is the value of a leaf. 0 with an error set and nothing recorded where memory is out; 0
+    where the tape takes no more.
     """
     g, log = i64(shared()), obj(tape).log
     if room(tape) == 0:
         return 0
-    length, slot, at, failed = obj(log).size, 0, 0, 0
-    if number != 0:
+    length, slot, at, failed, opcode = obj(log).size, 0, 0, 0, g.zero
+    if number != 0 or cell != 0:
         slot = call(g.long_from, length // 4)
         if slot == 0:
             return 0
+    if number != 0:
         failed = call(g.dict_set, obj(tape).guards, slot, number) & 0xFFFFFFFF
+    if cell != 0 and failed == 0:
+        opcode, failed = g.leaf_opcode, call(g.dict_set, obj(tape).imports, slot, cell) & 0xFFFFFFFF
     if failed == 0:
-        at = entry_of(log, g.zero, g.zero, g.zero, value)
+        at = entry_of(log, opcode, g.zero, g.zero, value)
         failed = at == 0
     if failed == 0 and size > g.smallest:
         failed = weigh(tape, size) == 0
@@ -219,7 +262,13 @@ def constant(tape: int, value: int, number: int, size: int) -> int:
         invoke(g.cut, log, length, obj(log).size, 0)
         if number != 0:
             invoke(g.dict_delete, obj(tape).guards, slot)
+        if cell != 0:
+            invoke(g.dict_delete, obj(tape).imports, slot)
         at = drop_position(at, 0)
+    elif cell != 0:
+        note_tape(cell, obj(tape).serial)
+        if call(g.set_attribute, cell, g.shared_text, g.true) & 0xFFFFFFFF:
+            invoke(g.error_clear)
     return drop_position(slot, at)
 
 

@@ -190,9 +190,12 @@ def leaves_of(tape: int, held: int, living: int) -> int:
     g, place, pair, n = i64(shared()), stack(1), stack(2), 0
     if tape == 0 or tape == g.none_at_all:
         return 0
-    leaves = obj(tape).leaves
+    leaves, which = obj(tape).leaves, 0
     size = obj(leaves).size
-    if (size > QUICK_INPUTS and living == 0) or obj(obj(tape).imports).size != size:
+    if obj(obj(tape).imports).size != size:  # some are imported as others can write to them
+        leaves, which = obj(tape).imports, 1
+        size = obj(leaves).size
+    if size > QUICK_INPUTS and living == 0:
         return 0
     if obj(obj(tape).retained).size != 0:
         return 0
@@ -200,7 +203,10 @@ def leaves_of(tape: int, held: int, living: int) -> int:
     for _ in range(size):
         if call(g.dict_next, leaves, place, pair, pair + 8) & 0xFFFFFFFF == 0:
             return release_held(held, 0, n)
-        cell = i64(pair)[0]
+        cell = i64(pair)[which]
+        if which:
+            if imports_of(tape, cell) < 0:
+                return release_held(held, 0, n)
         x = call(g.vectorcall, obj(cell).cell_handle, pair, 0, 0)
         if x == 0:
             invoke(g.error_clear)
@@ -221,8 +227,8 @@ def leaves_of(tape: int, held: int, living: int) -> int:
 
 
 def sink_of(tape: int, x: int) -> int:
-    """The position of an input on the tape, borrowed; 0 where Python is to look at it."""
-    g = i64(shared())
+    """The position of an input on the tape; 0 where Python is to look at it."""
+    g, place = i64(shared()), 0
     if obj(x).type != g.tensor_type:
         return 0
     at, value, state = obj(x).at, obj(x).v, obj(x).extra
@@ -240,10 +246,30 @@ def sink_of(tape: int, x: int) -> int:
             return 0
         if obj(at).type != g.cell_type:
             return 0
-        at = call(g.dict_get, obj(tape).leaves, at)
-    if at == 0 or value == 0:
+        place = max(imports_of(tape, at), 0)
+    elif at != 0:
+        place = call(g.long_as, at)
+    if value == 0:
         return 0
-    return at * (is_number(value) or dense(value))
+    return place * (is_number(value) or dense(value))
+
+
+def imports_of(tape: int, cell: int) -> int:
+    """The position of the record that imports a leaf; 0 for none; -1 for several, as others wrote to it."""
+    g, place, pair, found = i64(shared()), stack(1), stack(2), 0
+    imports, leaves = obj(tape).imports, obj(tape).leaves
+    if obj(imports).size == obj(leaves).size:  # one for each
+        found = call(g.dict_get, leaves, cell)
+        if found != 0:
+            found = call(g.long_as, found)
+        return found
+    i64(place)[0] = 0
+    while call(g.dict_next, imports, place, pair, pair + 8) & 0xFFFFFFFF != 0:
+        if i64(pair)[1] == cell:
+            if found != 0:
+                return -1
+            found = 4 * (call(g.long_as, i64(pair)[0]) + 1)
+    return found
 
 
 def has_hooks(x: int) -> int:
@@ -274,7 +300,7 @@ def knows_any(tape: int, cells: int) -> int:
         if cell == 0:
             invoke(g.error_clear)
             return 1
-        known = call(g.dict_get, obj(tape).leaves, cell)
+        known = imports_of(tape, cell)
         invoke(g.decref, cell)
         if known != 0:
             return 1
@@ -535,7 +561,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
         i64(s.ripe)[q] = WATCHED_LEAF * has_hooks(h[q])
         if i64(s.ripe)[q] != 0 and s.is_recorded:
             return UNHANDLED
-        i64(s.sinks)[q] = call(g.long_as, at) // 4 - 1
+        i64(s.sinks)[q] = at // 4 - 1
         s.oldest = min(s.oldest, i64(s.sinks)[q])
         if is_among(s.sinks, q):
             return UNHANDLED

@@ -1,6 +1,6 @@
 """Compiled: memory handed out, and in a checked build what memory there is."""
 
-from tapegrad.kernels.dialect import call, i64, invoke, shared, zero
+from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, u8, zero
 from tapegrad.kernels.replay.layout import *
 
 
@@ -81,4 +81,18 @@ def release(state: int, block: int) -> int:
     place = i64(i64(state).free_lists + 8 * i64(block - 56)[0])
     i64(block)[0] = place[0]
     place[0] = block
+    return 0
+
+
+def drop_values(state: int, values: int) -> int:
+    """Empty the places of values that do not stay, as `prune` has marked them; that may run finalizers."""
+    g, s = i64(shared()), i64(state)
+    live = u8(s.live)
+    for k in range(s.records):
+        if live[k] & 2 == 0:
+            value = i64(obj(values).items)[k]
+            if value != s.none_object:
+                invoke(g.incref, s.none_object)
+                i64(obj(values).items)[k] = s.none_object
+                invoke(g.decref, value)
     return 0

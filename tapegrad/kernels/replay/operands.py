@@ -123,12 +123,18 @@ def is_plain(x: int) -> int:
 
 def is_leaf(x: int) -> int:
     """Whether a Tensor without history requires grad, nobody else can write to it, and it may be recorded."""
+    g = i64(shared())
+    if may_be_recorded(x) == 0:
+        return 0
+    return has(obj(x).extra, g.shown_text, g.none_at_all)
+
+
+def may_be_recorded(x: int) -> int:
+    """Whether a Tensor without history requires grad, and may be recorded."""
     g, state = i64(shared()), obj(x).extra
     if state == 0 or state == g.none_at_all:
         return 0
-    if has(state, g.requires_grad_text, g.true) == 0:
-        return 0
-    return has(state, g.shown_text, g.none_at_all) & has(state, g.inference_text, g.false)
+    return has(state, g.requires_grad_text, g.true) & has(state, g.inference_text, g.false)
 
 
 def has(x: int, name: int, wanted: int) -> int:
@@ -407,7 +413,7 @@ def tape_of(x: int) -> int:
     if own == 0 or own == g.stale_tape or own == g.dual_tape:
         return UNHANDLED
     if own == g.none_at_all:
-        if is_leaf(x) == 0:
+        if may_be_recorded(x) == 0:
             return UNHANDLED
     tape = i64(obj(g.newest_tape).items)[0]
     if tape != g.none_at_all and room(tape) and is_own(tape):

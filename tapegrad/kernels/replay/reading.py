@@ -13,7 +13,7 @@ shapes
     extents, followed by strides in bytes where the value is not dense in C order.
 """
 
-from tapegrad.kernels.dialect import i32, i64, invoke, obj, shared, u8
+from tapegrad.kernels.dialect import i32, i64, obj, u8
 from tapegrad.kernels.replay.layout import *
 
 
@@ -204,20 +204,6 @@ def prune(state: int) -> int:
         if value != s.none_object and live[k] & 2 == 0:
             drop += 1
     return drop
-
-
-def drop_values(state: int, values: int) -> int:
-    """Empty the places of values that do not stay, as `prune` has marked them; that may run finalizers."""
-    g, s = i64(shared()), i64(state)
-    live = u8(s.live)
-    for k in range(s.records):
-        if live[k] & 2 == 0:
-            value = i64(obj(values).items)[k]
-            if value != s.none_object:
-                invoke(g.incref, s.none_object)
-                i64(obj(values).items)[k] = s.none_object
-                invoke(g.decref, value)
-    return 0
 
 
 def has_lost(state: int) -> int:

@@ -7,8 +7,8 @@ from there.
 from tapegrad.kernels.dialect import i64, obj, u8, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.links import contribute, deposit, enter
-from tapegrad.kernels.replay.memory import release
-from tapegrad.kernels.replay.reading import drop_values, has_lost, prune, seal
+from tapegrad.kernels.replay.memory import drop_values, release
+from tapegrad.kernels.replay.reading import has_lost, prune, seal
 from tapegrad.kernels.replay.sweep import begin_marks, find_marks, find_needs, list_pending, run, spend
 
 

@@ -319,7 +319,7 @@ def taken_in(tape: int, frame: int, part: int, new: int, code: int) -> int:
     elif several:
         shade = shade_for(tape, part)
         if shade != 0:
-            at = constant(tape, shade, 0, 0)
+            at = constant(tape, shade, 0, 0, 0)
             invoke(g.decref, shade)
     elif code_of(value) == code:
         fresh = value

@@ -1,0 +1,145 @@
+"""Leaves whose memory others can write to, as what `numpy()` gave out lives: each use has its own values."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.core.dispatch import COPIED
+from tapegrad.errors import MutationError
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
+from tapegrad.tape.tape import LARGE
+from tests.core.test_recording_any_op import frames
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    machine.load()
+
+
+def backward(w, x, **given):
+    w.backward(**given)
+    return x.grad
+
+
+SWEEPS = {
+    "grad": lambda w, x: tg.grad(w, x)[0],
+    "recorded": lambda w, x: tg.grad(w, x, create_graph=True)[0],
+    "inputs": lambda w, x: backward(w, x, inputs=[x]),
+    "backward": backward,
+    "recorded backward": lambda w, x: backward(w, x, create_graph=True),
+}
+
+
+def leaf(n=3, dtype=float):
+    return tg.tensor(np.linspace(1.0, 2.0, n).astype(dtype), requires_grad=True)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_leaf_that_is_nobody_elses_any_more(sweep):
+    """What came by each of its imports is its gradient."""
+    x = leaf()
+    given_out = x.detach().numpy()
+    y = x * x
+    del given_out
+    found = SWEEPS[sweep](np.sum(y + x * x), x)
+    assert found.tolist() == (4 * x).tolist()
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("lent", list(itertools.product([False, True], repeat=3)))
+def test_a_leaf_that_is_given_out_and_not_by_turns(sweep, lent):
+    """To tapes it is another leaf each time."""
+    x, w, given_out = leaf(), 0.0, None
+    for now in lent:
+        del given_out
+        given_out = x.detach().numpy() if now else None
+        w = w + np.sum(x * x * x) + np.sum(x * 3.0)
+    del given_out
+    found = SWEEPS[sweep](w, x)
+    np.testing.assert_allclose(found.detach().numpy(), 9.0 * x.detach().numpy() ** 2 + 9.0, rtol=1e-14)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("nbytes", [8, LARGE - 8, LARGE, LARGE + 8, COPIED - 8, COPIED, COPIED + 8])
+def test_each_use_has_its_own_values(sweep, dtype, nbytes):
+    """Up to what is copied; more is written to by nobody here."""
+    x = leaf(nbytes // np.dtype(dtype).itemsize, dtype)
+    at = x.detach().numpy()
+    first = at.copy()
+    y = x * x + np.sin(x) * x
+    if nbytes <= COPIED:
+        at *= 2.0
+    second = at.copy()
+    z = y + x * x * x
+    found = SWEEPS[sweep](np.sum(z), x)
+    wanted = 2 * first + np.cos(first) * first + np.sin(first) + 3 * second**2
+    np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-5 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_what_is_too_large_for_a_copy_is_checked(sweep):
+    x = leaf(10_000)
+    at = x.detach().numpy()
+    w = np.sum(x * x)
+    at[-1] += 1.0
+    with pytest.raises(MutationError):
+        SWEEPS[sweep](w, x)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("n", [10, 10_000])
+def test_the_same_memory_as_a_leaf_and_as_a_constant(sweep, n):
+    for first in (True, False):
+        x = leaf(n)
+        at = x.detach().numpy()
+        other = tg.from_numpy(at).requires_grad_()
+        w = np.sum(x * at + at * x + at * other * x)
+        found = SWEEPS[sweep](w, x if first else other)
+        np.testing.assert_allclose(found.detach().numpy(), 2 * at * first + at * at, rtol=1e-14)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_parts_are_results(sweep):
+    """Of values of their own."""
+    x = leaf(10)
+    at = x.detach().numpy()
+    part = x[2:5]
+    y = np.sum(part * x[:3] + x.reshape(2, 5)[0, :3])
+    at[:] = 0.0
+    assert part.tolist() == np.linspace(1.0, 2.0, 10)[2:5].tolist()
+    z = SWEEPS[sweep](y + np.sum(np.exp(x)), x)
+    v = np.linspace(1.0, 2.0, 10)
+    wanted = np.ones(10)
+    wanted[2:5] += v[:3]
+    wanted[:3] += v[2:5] + 1
+    np.testing.assert_allclose(z.detach().numpy(), wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("order", ["read first", "read last"])
+def test_uses_whose_values_no_derivative_reads(sweep, order):
+    x = leaf(LARGE // 8 + 1)
+    at = x.detach().numpy()
+    first = at.copy()
+    y = x * x if order == "read first" else x + 1.0
+    at[0] = 5.0
+    y = y + 2.0 * x + (x * 3.0 if order == "read first" else x * x)
+    found = SWEEPS[sweep](np.sum(y), x)
+    wanted = 2 * first + 5 if order == "read first" else 2 * at + 3
+    np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-14)
+
+
+@pytest.mark.skipif(not abi.native() or bool(layout.BOUNDS), reason="compiled code records")
+@pytest.mark.parametrize("n", [10, 2_000, 10_000])
+def test_frames_of_python(n):
+    """Only that which tells whether somebody still has the memory."""
+    x = leaf(n)
+    at = x.detach().numpy()
+    y = np.sin(x) * x + x * x  # on a tape that is open from then on
+    entered = frames(lambda: np.sin(x) * x + x * y)
+    assert {*entered} <= {"exposed", "empty_like", "empty", "_used_again"}
+    assert x.tolist() == at.tolist()
