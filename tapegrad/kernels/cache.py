@@ -30,7 +30,7 @@ from typing import Any, BinaryIO
 
 from tapegrad.config import bounds, cache_setting
 from tapegrad.kernels.folders import Folder, read
-from tapegrad.kernels.locks import compiling
+from tapegrad.kernels.locks import compiling, without_finalizers
 from tapegrad.progress import announced
 
 _loaded: dict[tuple[str, str], ModuleType] = {}
@@ -383,7 +383,8 @@ def _run(unique: str, text: str, place: Path | None) -> ModuleType:
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     sys.modules[unique] = module  # before it runs: Numba's cache looks the module up by its name
     try:
-        exec(compile(text, filename, "exec"), module.__dict__)
+        with without_finalizers():
+            exec(compile(text, filename, "exec"), module.__dict__)
     except BaseException:
         sys.modules.pop(unique, None)
         raise

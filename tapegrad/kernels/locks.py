@@ -68,7 +68,7 @@ def loaded_once(load: Callable[[], R]) -> Callable[[], R]:
 def _import_numba() -> None:
     """Import Numba whole or not at all: what an interrupt leaves half imported would stay so."""
     before = set(sys.modules)
-    with _without_finalizers():
+    with without_finalizers():
         try:
             importlib.import_module("numba.extending")
         except BaseException:
@@ -98,7 +98,7 @@ def _register_implementations() -> None:
 
 
 def _refresh() -> None:
-    with _numbas[0]:
+    with _numbas[0], without_finalizers():
         importlib.import_module("numba.core.registry").cpu_target.target_context.refresh()
     _registered.set()
 
@@ -160,13 +160,13 @@ def run_beside(calls: Sequence[Callable[[], None]], own: Callable[[], None] = la
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
     """Hold the lock, and let no finalizer find what is half imported."""
-    with compiling(), _without_finalizers():
+    with compiling(), without_finalizers():
         yield
 
 
 @contextlib.contextmanager
-def _without_finalizers() -> Iterator[None]:
-    """Keep Python from collecting cycles: their finalizers may compute gradients."""
+def without_finalizers() -> Iterator[None]:
+    """Keep Python from collecting cycles: their finalizers may compute gradients, and it takes its time."""
     enabled = gc.isenabled()
     try:
         gc.disable()
