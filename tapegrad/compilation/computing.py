@@ -136,7 +136,7 @@ def _mean(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     if rows.reduce(np.add, x, out, True):
         return True
     count = math.prod(x.shape[d] for d in axis)
-    if x.dtype != out.dtype or out.dtype.char not in NUMBERS or not (is_dense(out) and 0 < count < 1 << 24):
+    if x.dtype != out.dtype or out.dtype.char not in "dfD" or not (is_dense(out) and 0 < count < 1 << 24):
         return False
     if not rows.sums(x, axis, out):
         rows.call(np.add.reduce, [x, axis, None, out, event.attrs["keepdims"]])

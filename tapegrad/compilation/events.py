@@ -18,7 +18,6 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING
-from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
@@ -427,8 +426,6 @@ class Learner:
             given.append(_history(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
         if not all(type(x) is History for x in given):
             self._brought.append(len(self.entries) + 5)
-        if attrs and any(isinstance(x, Kept) for x in attrs.values()):
-            self._reason = f"{op.name} has factors of its operand, which are others at each call"
         value, x = out._v, value_of(operands[0])
         view = len(operands) == 1 and is_view_of(value, x)
         shadowed = value.nbytes >= LARGE and not view and value.flags.c_contiguous

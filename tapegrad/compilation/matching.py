@@ -313,6 +313,8 @@ class Matcher:
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
+        if k in self.program.anew:
+            self.program.attrs[k].update(attrs or {})
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             if not self.program.views[k] and self.program.values[k].flags.writeable:
                 self.program.values[k][...] = value
@@ -550,7 +552,7 @@ class Matcher:
 
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
-        event, value = self.program.events[j], number_of(self.program.values[j])
+        event, value = self.program.event_of_call(j), number_of(self.program.values[j])
         if not self.program.active[j]:
             self._give_value(event, value, operands)
             return

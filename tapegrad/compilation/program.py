@@ -31,8 +31,9 @@ from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.lapack import Kept
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+
+COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -105,13 +106,15 @@ def _is_same_source(mine: Source, theirs: Source) -> bool:
 
 
 def alike(known: Any, found: Any) -> bool:
-    """Whether attributes are the same; factors of a matrix are not."""
+    """Whether attributes are the same, but for what is computed of operands: it is that of each call."""
     if known is found:
         return True
-    if type(known) is not type(found) or isinstance(known, Kept):
+    if type(known) is not type(found):
         return False
     if isinstance(known, dict):
-        return known.keys() == found.keys() and all(alike(x, found[name]) for name, x in known.items())
+        return known.keys() == found.keys() and all(
+            name in COMPUTED or alike(x, found[name]) for name, x in known.items()
+        )
     if isinstance(known, (tuple, list)):
         return len(known) == len(found) and all(map(alike, known, found))
     if isinstance(known, slice):
@@ -122,6 +125,11 @@ def alike(known: Any, found: Any) -> bool:
     if isinstance(known, (float, np.floating)) and known == 0.0:  # of two signs
         return bool(found == 0.0 and np.signbit(known) == np.signbit(found))
     return bool(known == found)
+
+
+def is_computed_anew(event: Event) -> bool:
+    """Whether an event has attributes that are computed of operands, which only Python can do."""
+    return any(name in event.attrs for name in COMPUTED)
 
 
 def is_view(value: Any, of: np.ndarray) -> bool:
@@ -160,6 +168,10 @@ class Program:
         For each event, buffers of its operands: those of numbers and arrays take what a call brings.
     copies
         What takes large arrays.
+    attrs
+        The attributes of each event, of which some may be those of the call at hand.
+    anew
+        Which events have such attributes.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
     operands_brought
@@ -188,6 +200,7 @@ class Program:
                     buffer[...] = x
         self.values: list[np.ndarray] = []
         self.live: list[list[Any]] = []
+        self.attrs: list[Attributes] = []
         self.views: list[bool] = []
         self.rows = Rows()
         for k, event in enumerate(events):
@@ -195,6 +208,7 @@ class Program:
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
                 continue
+            event = event._replace(attrs=self._attributes(event))
             operands = [self._operand(source, event) for source in event.operands]
             self.live.append(operands)
             seen = event.is_view or event.op is ELEMENT
@@ -212,6 +226,7 @@ class Program:
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
+        self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
         self.operands_brought = [
             (source, x)
             for event, live in zip(self.events, self.live, strict=True)
@@ -250,17 +265,30 @@ class Program:
             Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
             for source, x in zip(event.operands, self.live[k], strict=True)
         )
-        return event._replace(operands=operands, value=self.values[k], known=self.values[k].nbytes < LARGE)
+        attrs, value = self.attrs[k], self.values[k]
+        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
         for source, to in zip(event.operands, before.live[k], strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
+        event = event._replace(attrs=before.attrs[k])
+        self.attrs.append(before.attrs[k])
         self.live.append(before.live[k])
         self.views.append(before.views[k])
         self.values.append(before.values[k])
         self._compute(event, self.live[k], self.values[k], self.views[k])
+
+    def _attributes(self, event: Event) -> Attributes:
+        """The attributes of an event: its own, where calls bring others."""
+        self.attrs.append(dict(event.attrs) if is_computed_anew(event) else event.attrs)
+        return self.attrs[-1]
+
+    def event_of_call(self, k: int) -> Event:
+        """An event with the attributes that the call at hand has brought, for what outlives it."""
+        event = self.events[k]
+        return event._replace(attrs=dict(event.attrs)) if k in self.anew else event
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""

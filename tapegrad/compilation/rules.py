@@ -11,7 +11,7 @@ from tapegrad.autograd.traced_rules import MOST_TRACED, steps_of_rule
 from tapegrad.compilation.computing import BROADCAST, compute
 from tapegrad.compilation.events import FIXED, LIVE, POWER, PYTHON_S, Event, Source
 from tapegrad.compilation.passive import Passive
-from tapegrad.compilation.program import alike, view_of
+from tapegrad.compilation.program import COMPUTED, alike, view_of
 from tapegrad.compilation.rows import Rows
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes, Primitive
@@ -37,6 +37,8 @@ def steps_of(
 ) -> Steps | None:  # fmt: skip
     """Return the steps of a rule for any values of such shapes and dtypes; None where values decide them."""
     values = [np.asarray(x)[()] for x in (ct, out, *operands)]
+    if any(name in attrs for name in COMPUTED):
+        return None
     if op is ABSOLUTE and wanted:
         return OF_LENGTH
     if max(x.size for x in values) > MOST_TRACED or op.kink or op.branch is not None:

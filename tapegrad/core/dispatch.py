@@ -506,6 +506,8 @@ def origin(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None
 def is_externally_writable(x: Any) -> bool:
     """Whether others can write to an operand's memory."""
     if isinstance(x, Handle):
+        if is_expected(x):  # nobody has had its memory
+            return False
         return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
     return isinstance(x, ndarray)
 
