@@ -10,7 +10,7 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation.calls import is_same_for_numbers
-from tapegrad.compilation.computing import TAKE, are_real_numbers, forward_of, number_of
+from tapegrad.compilation.computing import TAKE, are_real_numbers, forward_of, number_of, varying_of
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -56,6 +56,12 @@ def _is_alike(value: Any, buffer: np.ndarray) -> bool:
     if value.shape != buffer.shape or value.dtype != buffer.dtype:
         return False
     return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
+
+
+def _are_taken(known: Attributes, found: Attributes) -> bool:
+    """Whether attributes are those of an event, or have told it which elements it takes."""
+    varying = varying_of(known)
+    return alike(known, found) if varying is None else varying.take(found)
 
 
 def _order(x: np.ndarray) -> list[int]:
@@ -284,10 +290,14 @@ class Matcher:
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        taken = event.op is TAKE and self.program.exact[k] and error_mode.get() is self._handling
-        if "index" not in event.attrs or not (taken or self.program.views[k]):
+        varying = varying_of(event.attrs)
+        taken = event.op is TAKE or varying is not None
+        taken = taken and self.program.exact[k] and error_mode.get() is self._handling
+        if not taken and (varying is not None or not self.program.views[k]):
             return None
-        if not alike(event.attrs["index"], index):
+        if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
+            return None
+        if varying is not None and not varying.take_index(index):
             return None
         if not self._takes(self.path, k, 0, x, True):
             return None
@@ -313,7 +323,7 @@ class Matcher:
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
-        if k in self.program.anew:
+        if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
             self.program.attrs[k].update(attrs or {})
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             if not self.program.views[k] and self.program.values[k].flags.writeable:
@@ -367,7 +377,7 @@ class Matcher:
             event.op is op
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
-            and alike(event.attrs, attrs)
+            and _are_taken(event.attrs, attrs)
             and all(self._takes(path, k, q, x, value is None) for q, x in enumerate(operands))
         )
 
@@ -539,7 +549,7 @@ class Matcher:
 
     def _tell_errors(self, j: int, operands: list[Any]) -> None:
         """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
-        event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
+        event, before, given = self.program.event_of_call(j), _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
             flat = not self.program.active[j]

@@ -11,8 +11,12 @@ from tapegrad.compilation import background
 from tapegrad.compilation.computing import (
     BROADCAST,
     ELEMENT,
+    TAKING,
+    VARYING,
+    Varying,
     compute,
     number_of,
+    varying_of,
 )
 from tapegrad.compilation.copies import Copies
 from tapegrad.compilation.events import (
@@ -51,8 +55,8 @@ def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tu
     return found
 
 
-def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
-    """Return events with exponents that calls bring, where those of known events are others, or brought too.
+def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np.ndarray]) -> list[Event]:
+    """Return events with exponents, or elements, that calls bring, where those of known events are others.
 
     Where the events differ in anything else they are returned as they are.
     """
@@ -61,6 +65,12 @@ def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
     found = []
     for x, y in zip(events, known, strict=True):
         background.pause()
+        if x.op is y.op and x.op in TAKING and not alike(x.attrs, y.attrs):
+            source = x.operands[0]
+            of = arguments if source.kind == ARGUMENT else [event.value for event in events]
+            if source.kind < LIVE:
+                shape = np.shape(of[source.value])
+                x, y = _varied(x, shape), _varied(y, shape)
         if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
             x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))
             y = y._replace(operands=(y.operands[0], x.operands[1]))
@@ -68,6 +78,13 @@ def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
             return events
         found.append(x)
     return found
+
+
+def _varied(event: Event, shape: tuple[int, ...]) -> Event:
+    """An event that takes other elements at each call, unless the places are known for good."""
+    if varying_of(event.attrs) is not None or "words" in event.attrs:
+        return event
+    return event._replace(attrs={VARYING: Varying(event.op, shape, event.attrs)})
 
 
 def _is_loose(mine: Source, theirs: Source) -> bool:
@@ -128,8 +145,8 @@ def alike(known: Any, found: Any) -> bool:
 
 
 def is_computed_anew(event: Event) -> bool:
-    """Whether an event has attributes that are computed of operands, which only Python can do."""
-    return any(name in event.attrs for name in COMPUTED)
+    """Whether an event has attributes that are others at each call."""
+    return any(name in event.attrs for name in (*COMPUTED, VARYING))
 
 
 def is_view(value: Any, of: np.ndarray) -> bool:
@@ -211,7 +228,7 @@ class Program:
             event = event._replace(attrs=self._attributes(event))
             operands = [self._operand(source, event) for source in event.operands]
             self.live.append(operands)
-            seen = event.is_view or event.op is ELEMENT
+            seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
             view = view_of(event.op, event.attrs, operands[0]) if seen else None
             self.views.append(view is not None)
             if event.op is BROADCAST:
@@ -273,6 +290,9 @@ class Program:
         for source, to in zip(event.operands, before.live[k], strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
+        mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
+        if filled and mine is not None and theirs is not None:
+            theirs.take(mine.latest())
         event = event._replace(attrs=before.attrs[k])
         self.attrs.append(before.attrs[k])
         self.live.append(before.live[k])
@@ -288,6 +308,9 @@ class Program:
     def event_of_call(self, k: int) -> Event:
         """An event with the attributes that the call at hand has brought, for what outlives it."""
         event = self.events[k]
+        varying = varying_of(event.attrs)
+        if varying is not None:
+            return event._replace(attrs=varying.latest())
         return event._replace(attrs=dict(event.attrs)) if k in self.anew else event
 
     def renewed(self, others: Sequence[Program]) -> Program:

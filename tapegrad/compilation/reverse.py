@@ -11,7 +11,16 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
-from tapegrad.compilation.computing import CONCATENATE, EXACTLY, MATMUL, MEAN, SUM, number_of
+from tapegrad.compilation.computing import (
+    CONCATENATE,
+    EXACTLY,
+    MATMUL,
+    MEAN,
+    SUM,
+    number_of,
+    scatter_varying,
+    varying_of,
+)
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
@@ -201,7 +210,12 @@ class Reverse:
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]
-        if self.program.views[j]:
+        varying = varying_of(event.attrs)
+        if varying is not None:
+            part = self._like(event.operands[0])
+            scatter_varying(self.rows, self._whole(Source(RESULT, j), ct), varying, part)
+            self._give(event.operands[0], part)
+        elif self.program.views[j]:
             self._view(event, Source(RESULT, j), ct, operands[0])
         elif event.op in (SUM, MEAN):
             self._sum(event, ct, operands[0])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.traced_rules import MOST_TRACED, steps_of_rule
-from tapegrad.compilation.computing import BROADCAST, compute
+from tapegrad.compilation.computing import BROADCAST, VARYING, compute
 from tapegrad.compilation.events import FIXED, LIVE, POWER, PYTHON_S, Event, Source
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.program import COMPUTED, alike, view_of
@@ -37,7 +37,7 @@ def steps_of(
 ) -> Steps | None:  # fmt: skip
     """Return the steps of a rule for any values of such shapes and dtypes; None where values decide them."""
     values = [np.asarray(x)[()] for x in (ct, out, *operands)]
-    if any(name in attrs for name in COMPUTED):
+    if any(name in attrs for name in (*COMPUTED, VARYING)):
         return None
     if op is ABSOLUTE and wanted:
         return OF_LENGTH

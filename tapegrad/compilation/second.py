@@ -78,7 +78,7 @@ class GradientEvents:
         """What the operands of an event get of its cotangent."""
         event = self.program.events[j]
         if is_computed_anew(event):
-            raise NoProgram(f"the rule of {event.op.name} reads factors of its operand")
+            raise NoProgram(f"{event.op.name} has factors, or takes elements, that are others at each call")
         inputs = [
             Source(SHARED, (j, q)) if source.kind == LIVE
             else Source(FIXED, np.asarray(source.value)[()]) if source.kind == FIXED
