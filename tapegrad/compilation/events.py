@@ -356,6 +356,9 @@ class Learner:
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None) -> None:
         """Expect nothing."""
 
+    def applied(self) -> None:
+        """Know that an op has been computed."""
+
     def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
         """Expect nothing."""
 

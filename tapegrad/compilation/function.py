@@ -625,7 +625,10 @@ class _Work:
             what = self._product(path, direction)
             self.begin = None
         pull = self._pulls(path, wanted)
-        if what is None or not matcher.finish(what, pull):
+        try:
+            if what is None or not matcher.finish(what, pull):
+                return None
+        except np.linalg.LinAlgError:  # which is to come where the function may catch it
             return None
         assert replay is not None
         replay.replayed += 1

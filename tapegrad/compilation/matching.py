@@ -121,6 +121,8 @@ class Matcher:
         self._known = 0  # of the events recorded again
         self._stale = True
         self._filled: list[Handle] = []
+        self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
+        self._operands: set[int] = set()
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
@@ -224,11 +226,13 @@ class Matcher:
 
     def expect(self, op: Operation, operands: Sequence[Any], attrs: Attributes | None) -> Tensor | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
-        if self.left or _enabled.get() is not self.mode or op is POWER:
-            return None
-        if error_mode.get() is not self._handling:
+        if self.left or _enabled.get() is not self.mode:
             return None
         k = self.position
+        if self.see_value is not None and self._is_computed_by_rows(k, op):
+            self._operands = {id(x) for x in operands}
+        if op is POWER or error_mode.get() is not self._handling:
+            return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
         if not isinstance(op, (*WITHOUT_ERRORS, Passive)) and op not in PRODUCTS:
@@ -239,6 +243,20 @@ class Matcher:
             return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
+
+    def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
+        """Whether an op comes next that rows can compute as Python does."""
+        program = self.program
+        known = k < len(program.events) and k not in program.anew
+        return known and program.events[k].op is op and program.exact[k]
+
+    def applied(self) -> None:
+        """Let nobody see the operands of an op that has been computed."""
+        self._operands = set()
+        while self._shown:
+            x = self._shown.pop()
+            if id(x) in expected:
+                del x._v
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -420,7 +438,7 @@ class Matcher:
         by_element = not buffer.ndim or (
             buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
         )
-        if to_compute and not by_element and value.strides != buffer.strides:
+        if to_compute and not by_element and not _is_alike(value, buffer):
             return False  # sums in another order
         path.program.copies.take(buffer, value)
         return True
@@ -481,7 +499,7 @@ class Matcher:
 
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
-        if self.see_value is not None:
+        if self.see_value is not None and id(x) not in self._operands:
             self.see_value()
         source = self._sources[id(x)]
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
@@ -489,7 +507,7 @@ class Matcher:
             return object.__getattribute__(x, "_v")
         self._lend(source)
         x._v = number_of(self.program.buffer(source))
-        self._filled.append(x)
+        (self._shown if id(x) in self._operands else self._filled).append(x)
         return x._v
 
     def _lend(self, source: Source) -> None:

@@ -269,9 +269,10 @@ class Shortcut:
         self._handling = error_mode.get()
         self._told = forward.reported(self._handling)[0]
         places, self._several = where
+        # no buffers, as counts of references to arrays tell whether anybody has kept one
         self._takes = [
-            (k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), buffer)
-            for k, x, buffer in zip(places, given, matcher.program.arguments, strict=True)
+            (k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), getattr(x, "dtype", None))
+            for k, x in zip(places, given, strict=True)
         ]
         self._count = len(given) + len(others)
         free = [k for k in range(self._count) if k not in places]
@@ -293,13 +294,11 @@ class Shortcut:
             or OPEN
         ):
             return None
-        for k, kind, shape, strides, buffer in self._takes:
+        for k, kind, shape, strides, dtype in self._takes:
             x = args[k]
             if type(x) is not kind:
                 return None
-            if kind is not float and (
-                x.shape != shape or x.strides != strides or x.dtype is not buffer.dtype
-            ):
+            if kind is not float and (x.shape != shape or x.strides != strides or x.dtype is not dtype):
                 return None
         for k, known in self._others:
             if not is_same_argument(args[k], known):
@@ -310,7 +309,7 @@ class Shortcut:
         try:
             if learning.tasks or not self._replay.holds(matcher):
                 return None
-            for k, _, _, _, buffer in self._takes:
+            for (k, *_), buffer in zip(self._takes, path.program.arguments, strict=True):
                 buffer[...] = args[k]
             if not planning.plan.run(self._told):
                 return None

@@ -41,19 +41,15 @@ def factorisations(x, k):
     s = a @ a.T + EYE
     q, r = np.linalg.qr(a)
     w, v = np.linalg.eigh(s)
-    return (
-        np.sum(np.linalg.cholesky(s)) + np.sum(np.abs(np.diag(r))) + np.sum((q @ r) ** 2)
-        + np.log(w[0] + w[-1]) + np.sum((v * w) @ v.T) + np.sum(np.linalg.eigvalsh(s)) + np.linalg.cond(a) * 0.1
-    )  # fmt: skip
+    found = np.sum(np.linalg.cholesky(s)) + np.sum(np.abs(np.diag(r))) + np.sum((q @ r) ** 2)
+    return found + np.log(w[0] + w[-1]) + np.sum((v * w) @ v.T) + np.sum(np.linalg.eigvalsh(s))
 
 
 @simple
 def systems(x, k):
     a = matrix(x)
-    return (
-        np.sum(np.linalg.solve(a, x) * np.linalg.inv(a)[0]) + np.sum(np.linalg.lstsq(a[:, :2], x, rcond=None)[0])
-        + np.linalg.norm(a) + np.sum(np.linalg.pinv(a[:, :3]))
-    )  # fmt: skip
+    found = np.sum(np.linalg.solve(a, x) * np.linalg.inv(a)[0]) + np.linalg.norm(a) + np.linalg.cond(a) * 0.1
+    return found + np.sum(np.linalg.lstsq(a[:, :2], x, rcond=None)[0]) + np.sum(np.linalg.pinv(a[:, :3]))
 
 
 @simple
@@ -109,11 +105,9 @@ def numbers_in_an_order(x, k):
 
 @simple
 def medians(x, k):
-    m = np.outer(x, x + k)
-    return (
-        np.median(x) * np.percentile(x, 30) + np.sum(np.median(m, axis=1)) + np.sum(np.quantile(m, [0.2, 0.7]))
-        + np.sum(np.median(np.lib.stride_tricks.sliding_window_view(x, 3), axis=1))
-    )  # fmt: skip
+    m, windows = np.outer(x, x + k), np.lib.stride_tricks.sliding_window_view(x, 3)
+    found = np.median(x) * np.percentile(x, 30) + np.sum(np.median(m, axis=1))
+    return found + np.sum(np.quantile(m, [0.2, 0.7])) + np.sum(np.median(windows, axis=1))
 
 
 @simple
