@@ -431,13 +431,11 @@ class Kind:
         finally:
             lock.release()
 
-    def count_in_vain(self) -> None:
+    def count_in_vain(self, what: str) -> None:
         """Count a call that a program was in vain for, and give up when there are many in a row."""
         self.in_vain += 1
         if self.in_vain == MOST_IN_VAIN:
-            self.learning.give_up(
-                f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
-            )
+            self.learning.give_up(f"{MOST_IN_VAIN} calls in a row {what}")
 
     def note_leaving(self, why: str) -> None:
         """Count a call that has left its way."""
@@ -574,7 +572,9 @@ class _Work:
             if kept:
                 self.kind.learning.renew(kept)
             if kept or matcher.left:
-                self.kind.count_in_vain()
+                self.kind.count_in_vain("did what a program cannot do, or kept arrays")
+            elif self.kind.replay is None and 2 * matcher.by_python > len(matcher.program.events):
+                self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
             else:
                 self.kind.in_vain = 0
             self.begin = self.call = None

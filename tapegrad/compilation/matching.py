@@ -93,6 +93,8 @@ class Matcher:
         Why the latest call that has left the paths did so.
     serial
         How often buffers may have taken other numbers and arrays that calls bring.
+    by_python
+        How many operations of the call at work Python has computed.
     see_value
         Who is to know that a value is looked at.
     """
@@ -101,7 +103,7 @@ class Matcher:
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
-        self.left, self.why, self.serial = False, "", 0
+        self.left, self.why, self.serial, self.by_python = False, "", 0, 0
         self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
         self.mode = Mode(True)
@@ -161,6 +163,7 @@ class Matcher:
         """
         self._begin, self._learns = sources, learns
         self._known, self._pending = -1, None
+        self.by_python = 0
         self.serial += 1
         if self._stale:
             self.describe()
@@ -343,6 +346,7 @@ class Matcher:
             return None
         if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
             self.program.attrs[k].update(attrs or {})
+        self.by_python += 1
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             if not self.program.views[k] and self.program.values[k].flags.writeable:
                 self.program.values[k][...] = value
