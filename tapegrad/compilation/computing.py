@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
+from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import REAL_TO_COMPLEX, Rows, is_dense, step_of
 from tapegrad.ops import MEANING, REGISTRY, forward
@@ -54,10 +55,8 @@ FLOATS = "df"
 NUMBERS = "dfDF"
 EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
 QUICK_POWERS = {-1: np.reciprocal, 0.5: np.sqrt, 1: np.positive, 2: np.square}  # of arrays, as NumPy has it
-MOST_PARTS = 64  # of a stack, each copied by a loop
 VARYING = "varying"  # the attribute that stands for all others
 TAKING = ELEMENT, TAKE, REARRANGE  # ops whose elements may be others at each call
-LARGE = 1 << 18  # bytes of an array from which on no other one is made to compute it
 REAL_NUMBERS = (int, float, np.floating, np.integer)
 
 
@@ -221,12 +220,15 @@ def _mean(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     (x,), axis = operands, event.attrs["axis"]
     if rows.reduce(np.add, x, out, True):
         return True
-    count = math.prod(x.shape[d] for d in axis)
-    if x.dtype != out.dtype or out.dtype.char not in "dfD" or not (is_dense(out) and 0 < count < 1 << 24):
+    count = np.array(math.prod(x.shape[d] for d in axis))
+    if x.dtype != out.dtype or out.dtype.char not in "dfD" or not (is_dense(out) and x.size):
+        return False
+    divisor = rows.keep(count.astype(out.dtype))
+    if divisor != count:  # which recording divides by
         return False
     if not rows.sums(x, axis, out):
         rows.call(np.add.reduce, [x, axis, None, out, event.attrs["keepdims"]])
-    _elementwise(rows, np.divide, [out, rows.keep(np.array(count, out.dtype))], out)
+    _elementwise(rows, np.divide, [out, divisor], out)
     return True
 
 
@@ -266,7 +268,7 @@ def _stacked(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> 
     axis = event.attrs["axis"]
     before = (slice(None),) * axis
     windows = [out[(*before, k, ...)] for k in range(len(operands))]
-    if len(operands) <= MOST_PARTS and all(step_of(x) if x.ndim else True for x in (*windows, *operands)):
+    if all(step_of(x) if x.ndim else True for x in (*windows, *operands)):
         for x, window in zip(operands, windows, strict=True):
             move(rows, x, window)
     else:

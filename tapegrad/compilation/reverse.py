@@ -24,7 +24,7 @@ from tapegrad.compilation.computing import (
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, Rows, is_dense
-from tapegrad.compilation.rules import Applied, steps_of
+from tapegrad.compilation.rules import Applied, Known, steps_of
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
@@ -101,6 +101,7 @@ class Reverse:
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
         self.by_python: list[str] = []
+        self._known: Known = {}
         self.active = activity(program.events)
         for source, root in cotangents:
             self._give(source, root)
@@ -257,7 +258,7 @@ class Reverse:
         self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
     ) -> bool:
         """Whether the steps of a rule are the same for all values, and are rows now."""
-        steps = steps_of(event.op, ct, out, operands, event.attrs, wanted)
+        steps = steps_of(event.op, ct, out, operands, event.attrs, wanted, self._known)
         if steps is None:
             return False
         applied, before = Applied(self.rows, self._room), len(self.rows.functions)
