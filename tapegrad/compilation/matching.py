@@ -64,6 +64,12 @@ def _are_taken(known: Attributes, found: Attributes) -> bool:
     return alike(known, found) if varying is None else varying.take(found)
 
 
+def _lies_as(value: Any, buffer: np.ndarray) -> bool:
+    """Whether an array has the strides of a buffer, but for axes of one element."""
+    steps = zip(value.shape, value.strides, buffer.strides, strict=True)
+    return all(mine == theirs for n, mine, theirs in steps if n > 1)
+
+
 def _order(x: np.ndarray) -> list[int]:
     """The axes as they lie in memory."""
     longer = [d for d, n in enumerate(x.shape) if n > 1 and x.size]
@@ -442,8 +448,10 @@ class Matcher:
         by_element = not buffer.ndim or (
             buffer.ndim < 2 and isinstance(path.program.events[k].op, Elementwise)
         )
-        if to_compute and not by_element and not _is_alike(value, buffer):
-            return False  # sums in another order
+        if to_compute and not (by_element or _lies_as(value, buffer)):
+            elementwise = isinstance(path.program.events[k].op, Elementwise)
+            if not (elementwise and _is_alike(value, buffer)):
+                return False  # sums in another order
         path.program.copies.take(buffer, value)
         return True
 

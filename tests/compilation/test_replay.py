@@ -852,7 +852,7 @@ def of_a_system(x):
 
 def of_many_operands(x):
     y = np.stack([x[0], x[1], x[2], x[3], x[0] * x[1], x[2]])
-    z = np.ones((4, 4))[:, ::-1] @ x
+    z = np.ones((4, 4))[:, ::-1] * x
     return np.sum(y * (np.arange(6.0)[:, None] - y)) + np.linalg.norm(x) + np.sum(z)
 
 
