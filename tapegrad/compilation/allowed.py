@@ -31,6 +31,7 @@ CREATING = [
     "identity", "indices", "isscalar", "issubdtype", "iterable", "kaiser", "ones", "promote_types", "tri",
     "tril_indices", "triu_indices", "zeros",
 ]  # fmt: skip
+OF_SCIPY = tuple(f"tapegrad.scipy.{name}" for name in ("fft", "linalg", "ndimage", "signal", "special"))
 WRITING = {"save", "savetxt", "savez", "savez_compressed"}  # NumPy's functions with effects
 REFUSED_METHODS = {"tofile", "dump", "dumps", "setflags", "format", "format_map", "ctypes"}
 CONTAINERS = (
@@ -70,8 +71,11 @@ def is_known_function(x: Any) -> bool:
         return True
     if type(x) is np.ufunc:
         return x is getattr(sys.modules.get("scipy.special"), x.__name__, None)
+    if type(x) is types.FunctionType:
+        module = x.__module__ or ""
+        return module.startswith(OF_SCIPY) and getattr(sys.modules.get(module), x.__name__, None) is x
     if isinstance(x, type):
-        return issubclass(x, np.generic) and x.__module__ == "numpy"
+        return issubclass(x, (np.generic, Exception)) and x.__module__.partition(".")[0] == "numpy"
     if type(x) is types.BuiltinFunctionType:
         own, name = x.__self__, x.__name__
         if name in REFUSED_METHODS or isinstance(own, types.ModuleType):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.compilation.computing import varying_of
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -100,7 +101,7 @@ class Comparison:
             and event.writes is None
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
-            and alike(event.attrs, attrs)
+            and _are_taken(event.attrs, attrs)
             and all(self.takes(k, q, x, value is None) for q, x in enumerate(operands))
         )
 
@@ -144,8 +145,10 @@ class Comparison:
         by_element = not buffer.ndim or (
             buffer.ndim < 2 and isinstance(self._program.events[k].op, Elementwise)
         )
-        if to_compute and not by_element and value.strides != buffer.strides:
-            return False  # sums in another order
+        if to_compute and not (by_element or _lies_as(value, buffer)):
+            elementwise = isinstance(self._program.events[k].op, Elementwise)
+            if not (elementwise and _is_alike(value, buffer)):
+                return False  # sums in another order
         self._program.copies.take(buffer, value)
         return True
 
@@ -184,6 +187,18 @@ def _is_alike(value: Any, buffer: np.ndarray) -> bool:
     if value.shape != buffer.shape or value.dtype != buffer.dtype:
         return False
     return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
+
+
+def _are_taken(known: Attributes, found: Attributes) -> bool:
+    """Whether attributes are those of an event, or have told it which elements it takes."""
+    varying = varying_of(known)
+    return alike(known, found) if varying is None else varying.take(found)
+
+
+def _lies_as(value: Any, buffer: np.ndarray) -> bool:
+    """Whether an array has the strides of a buffer, but for axes of one element."""
+    steps = zip(value.shape, value.strides, buffer.strides, strict=True)
+    return all(mine == theirs for n, mine, theirs in steps if n > 1)
 
 
 def _order(x: np.ndarray) -> list[int]:

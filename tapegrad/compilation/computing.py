@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
+from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import REAL_TO_COMPLEX, Rows, is_dense, step_of
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.indexing import numbers
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.ops.writes import window_of
 from tapegrad.tape import tape
 
@@ -56,9 +57,88 @@ FLOATS = "df"
 NUMBERS = "dfDF"
 EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
 QUICK_POWERS = {-1: np.reciprocal, 0.5: np.sqrt, 1: np.positive, 2: np.square}  # of arrays, as NumPy has it
-MOST_PARTS = 64  # of a stack, each copied by a loop
-LARGE = 1 << 18  # bytes of an array from which on no other one is made to compute it
+VARYING = "varying"  # the attribute that stands for all others
+TAKING = ELEMENT, TAKE, REARRANGE  # ops whose elements may be others at each call
 REAL_NUMBERS = (int, float, np.floating, np.integer)
+
+
+class Varying:
+    """Which elements an operation takes, where that is another at each call: instead of its attributes.
+
+    Attributes
+    ----------
+    buffer
+        Their numbers in C order.
+    holes
+        Whether there are some below 0, of no element.
+    """
+
+    def __init__(self, op: Primitive, shape: tuple[int, ...], attrs: Attributes) -> None:
+        self._op, self._names = op, attrs.keys()
+        self._every = None if op is REARRANGE else np.arange(math.prod(shape)).reshape(shape)
+        self.holes = bool(attrs.get("holes"))
+        self.buffer = np.array(self._numbers(attrs), np.intp)
+        self._kind = _kind_of(attrs.get("index"))
+        self.take(attrs)
+
+    def _numbers(self, attrs: Attributes) -> Any:
+        return attrs["places"] if self._every is None else self._every[attrs["index"]]
+
+    def take(self, attrs: Attributes) -> bool:
+        """Whether an operation takes as many elements in this way; they are those of the call from now on."""
+        if attrs.keys() != self._names or bool(attrs.get("holes")) is not self.holes:
+            return False
+        if _kind_of(attrs.get("index")) != self._kind:
+            return False
+        try:
+            found = self._numbers(attrs)
+        except IndexError:  # as it will be told
+            return False
+        if np.shape(found) != self.buffer.shape:
+            return False
+        self.buffer[...] = found
+        self._latest = {name: _copied(x) for name, x in attrs.items()}
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other one takes as many, in the same way."""
+        return (
+            isinstance(other, Varying)
+            and (self._op, self._names, self.holes) == (other._op, other._names, other.holes)
+            and self.buffer.shape == other.buffer.shape
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def take_index(self, index: Any) -> bool:
+        """As `take`, of a part of a Tensor by an index."""
+        return self._every is not None and self.take({**self._latest, "index": index})
+
+    def latest(self) -> Attributes:
+        """The attributes of the call at hand."""
+        found = dict(self._latest)
+        return {**found, "place": int(self.buffer)} if "place" in found else found
+
+
+def _copied(x: Any) -> Any:
+    """An index that nobody else writes to."""
+    return tuple(map(_copied, x)) if type(x) is tuple else np.array(x) if isinstance(x, np.ndarray) else x
+
+
+def _kind_of(index: Any) -> Any:
+    """What tells an index that takes elements in one way from those that do in another."""
+    if type(index) is tuple:
+        return tuple(map(_kind_of, index))
+    if isinstance(index, np.ndarray):
+        return index.dtype.kind, index.ndim
+    return (
+        int if isinstance(index, (int, np.integer)) and not isinstance(index, bool) else (type(index), index)
+    )
+
+
+def varying_of(attrs: Attributes) -> Varying | None:
+    """What is in the place of attributes, if it is that."""
+    return attrs.get(VARYING)
 
 
 def number_of(x: np.ndarray) -> Any:
@@ -68,6 +148,11 @@ def number_of(x: np.ndarray) -> Any:
 
 def compute(rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True) -> None:
     """Add rows for an operation on buffers; `with_bits`: those of recording."""
+    varying = varying_of(event.attrs)
+    if varying is not None:
+        if not _gather(rows, operands[0], varying.buffer, out, varying.holes):
+            rows.python(lambda: out.__setitem__(..., operands[0].take(varying.buffer)), operands, [out])
+        return
     special = SPECIAL.get(event.op)
     if special is not None and special(rows, event, operands, out):
         return
@@ -137,12 +222,15 @@ def _mean(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     (x,), axis = operands, event.attrs["axis"]
     if rows.reduce(np.add, x, out, True):
         return True
-    count = math.prod(x.shape[d] for d in axis)
-    if x.dtype != out.dtype or out.dtype.char not in NUMBERS or not (is_dense(out) and 0 < count < 1 << 24):
+    count = np.array(math.prod(x.shape[d] for d in axis))
+    if x.dtype != out.dtype or out.dtype.char not in "dfD" or not (is_dense(out) and x.size):
+        return False
+    divisor = rows.keep(count.astype(out.dtype))
+    if divisor != count:  # which recording divides by
         return False
     if not rows.sums(x, axis, out):
         rows.call(np.add.reduce, [x, axis, None, out, event.attrs["keepdims"]])
-    _elementwise(rows, np.divide, [out, rows.keep(np.array(count, out.dtype))], out)
+    _elementwise(rows, np.divide, [out, divisor], out)
     return True
 
 
@@ -182,7 +270,7 @@ def _stacked(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> 
     axis = event.attrs["axis"]
     before = (slice(None),) * axis
     windows = [out[(*before, k, ...)] for k in range(len(operands))]
-    if len(operands) <= MOST_PARTS and all(step_of(x) if x.ndim else True for x in (*windows, *operands)):
+    if all(step_of(x) if x.ndim else True for x in (*windows, *operands)):
         for x, window in zip(operands, windows, strict=True):
             move(rows, x, window)
     else:
@@ -207,7 +295,7 @@ def _gather(rows: Rows, x: np.ndarray, places: np.ndarray, out: np.ndarray, hole
     if holes:
         given, x = x, rows.keep(np.zeros(x.size + 1, x.dtype))
         move(rows, given, x[:-1].reshape(given.shape))
-    rows.call(x.take, [rows.keep(np.array(places, np.intp)), None, out, "wrap"], out)
+    rows.call(x.take, [rows.keep(np.asarray(places, np.intp)), None, out, "wrap"], out)
     return True
 
 
@@ -217,6 +305,15 @@ def _added(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bo
 
 def _collected(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
     return _scatter(rows, operands[0], event.attrs["places"], out)
+
+
+def scatter_varying(rows: Rows, x: np.ndarray, varying: Varying, out: np.ndarray) -> None:
+    """Add zeros with elements added where they were taken from."""
+    whole = rows.keep(np.zeros(out.size + 1, out.dtype)) if varying.holes else out.reshape(-1)
+    rows.call(whole.fill, [0.0], whole)
+    rows.call(np.add.at, [whole, varying.buffer, x], whole, False)
+    if varying.holes:
+        move(rows, whole[:-1].reshape(out.shape), out)
 
 
 def _scatter(rows: Rows, x: np.ndarray, places: np.ndarray, out: np.ndarray) -> bool:

@@ -19,7 +19,6 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY
-from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
@@ -426,6 +425,9 @@ class Learner:
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
         """Expect nothing."""
 
+    def applied(self) -> None:
+        """Know that an op has been computed."""
+
     def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
         """Expect nothing."""
 
@@ -531,8 +533,6 @@ class Learner:
             given.append(_history(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
         if not all(type(x) is History for x in given):
             self._brought.append(len(self.entries) + 5)
-        if attrs and any(isinstance(x, Kept) for x in attrs.values()):
-            self._reason = f"{op.name} has factors of its operand, which are others at each call"
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
         self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)

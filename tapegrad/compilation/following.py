@@ -56,6 +56,8 @@ class Follower:
         Why the latest call that has left the paths did so.
     serial
         How often buffers may have taken other numbers and arrays that calls bring.
+    by_python
+        How many operations of the call at work Python has computed.
     see_value
         Who is to know that a value is looked at.
     """
@@ -67,7 +69,7 @@ class Follower:
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
-        self.left, self.why, self.serial = False, "", 0
+        self.left, self.why, self.serial, self.by_python = False, "", 0, 0
         self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
         me: Any = self  # a Matcher
@@ -89,6 +91,8 @@ class Follower:
         self._known = 0  # of the events recorded again
         self._stale = True
         self._filled: list[Handle] = []
+        self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
+        self._operands: set[int] = set()
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
@@ -203,7 +207,7 @@ class Follower:
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
         self.state[layout.SEEN] = 1
-        if self.see_value is not None:
+        if self.see_value is not None and id(x) not in self._operands:
             self.see_value()
         source = self._source(x)
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
@@ -211,7 +215,7 @@ class Follower:
             return object.__getattribute__(x, "_v")
         self._lend(source)
         x._v = number_of(self.program.buffer(source))
-        self._filled.append(x)
+        (self._shown if id(x) in self._operands else self._filled).append(x)
         return x._v
 
     def _lend(self, source: Source) -> None:

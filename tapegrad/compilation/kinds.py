@@ -111,13 +111,11 @@ class Kind:
         if not kwargs and call.is_flat and all(type(x) in (float, np.ndarray) for x in trees):
             self.shortcut = Shortcut(self, call.f, call.where, trees, others)
 
-    def count_in_vain(self) -> None:
+    def count_in_vain(self, what: str) -> None:
         """Count a call that a program was in vain for, and give up when there are many in a row."""
         self.in_vain += 1
         if self.in_vain == MOST_IN_VAIN:
-            self.learning.give_up(
-                f"{MOST_IN_VAIN} calls in a row did what a program cannot do, or kept arrays"
-            )
+            self.learning.give_up(f"{MOST_IN_VAIN} calls in a row {what}")
 
     def note_leaving(self, why: str) -> None:
         """Count a call that has left its way."""
@@ -259,7 +257,9 @@ class _Work:
         if kept:
             self.kind.learning.renew(kept)
         if kept or matcher.left:
-            self.kind.count_in_vain()
+            self.kind.count_in_vain("did what a program cannot do, or kept arrays")
+        elif self.kind.replay is None and 2 * matcher.by_python > len(matcher.program.events):
+            self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0
         self.begin = self.call = None
@@ -319,7 +319,10 @@ class _Work:
             what = self._product(path, direction)
             self.begin = None
         pull = self._pulls(path, wanted)
-        if what is None or not matcher.finish(what, pull):
+        try:
+            if what is None or not matcher.finish(what, pull):
+                return None
+        except np.linalg.LinAlgError:  # which is to come where the function may catch it
             return None
         assert replay is not None
         replay.replayed += 1

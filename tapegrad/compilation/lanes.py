@@ -94,6 +94,8 @@ class LaneEvents:
     def _lifted(self, k: int) -> Source:
         event = self._program.events[k]
         op, live = event.op, self._program.live[k]
+        if k in self._program.anew:
+            raise NoLanes(op.name)
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
             return self._elementwise(k)
         if isinstance(op, Passive):

@@ -154,7 +154,7 @@ class Learning:
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
         for path in paths:
-            events = loosened(events, path.program.events)
+            events = loosened(events, path.program.events, path.program.arguments)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return

@@ -76,7 +76,7 @@ class Leaver(Follower):
 
     def _tell_errors(self, j: int, operands: list[Any]) -> None:
         """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
-        event, before, given = self.program.events[j], _enabled.get(), [value_of(x) for x in operands]
+        event, before, given = self.program.event_of_call(j), _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
             flat = not self.program.active[j]
@@ -90,7 +90,7 @@ class Leaver(Follower):
 
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
-        event, value = self.program.events[j], number_of(self.program.values[j])
+        event, value = self.program.event_of_call(j), number_of(self.program.values[j])
         if not self.program.active[j]:
             self._give_value(event, value, operands)
             return

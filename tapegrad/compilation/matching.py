@@ -10,7 +10,7 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation.calls import is_constant
-from tapegrad.compilation.computing import RESHAPE, TAKE
+from tapegrad.compilation.computing import RESHAPE, TAKE, varying_of
 from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.leaving import Leaver
 from tapegrad.compilation.passive import Operation, flat_operation
@@ -36,7 +36,7 @@ class Matcher(Leaver):
 
     def start(self, given: Sequence[Any]) -> None:
         """Expect the first event of the latest path, of these arguments."""
-        self._known, self._pending = -1, None
+        self._known, self._pending, self.by_python = -1, None, 0
         self.serial += 1
         if self._stale:
             self.describe()
@@ -69,11 +69,13 @@ class Matcher(Leaver):
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, placed: str = ""
     ) -> Tensor | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
-        if self.left or _enabled.get() is not self.mode or op is POWER:
-            return None
-        if error_mode.get() is not self.handling:
+        if self.left or _enabled.get() is not self.mode:
             return None
         k = self.position
+        if self.see_value is not None and self._is_computed_by_rows(k, op):
+            self._operands = {id(x) for x in operands}
+        if op is POWER or error_mode.get() is not self.handling:
+            return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
         if not is_without_errors(op):
@@ -86,6 +88,20 @@ class Matcher(Leaver):
             return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
+
+    def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
+        """Whether an op comes next that rows can compute as Python does."""
+        program = self.program
+        known = k < len(program.events) and k not in program.anew
+        return known and program.events[k].op is op and program.exact[k]
+
+    def applied(self) -> None:
+        """Let nobody see the operands of an op that has been computed."""
+        self._operands = set()
+        while self._shown:
+            x = self._shown.pop()
+            if id(x) in expected:
+                del x._v
 
     def _is_placed(self, k: int, placed: str) -> bool:
         """Whether a result lies where it is to: see `core.dispatch.expect`."""
@@ -126,10 +142,14 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
-        taken = event.op is TAKE and self.program.exact[k] and error_mode.get() is self.handling
-        if "index" not in event.attrs or not (taken or self.program.views[k]):
+        varying = varying_of(event.attrs)
+        taken = event.op is TAKE or varying is not None
+        taken = taken and self.program.exact[k] and error_mode.get() is self.handling
+        if not taken and (varying is not None or not self.program.views[k]):
             return None
-        if not alike(event.attrs["index"], index):
+        if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
+            return None
+        if varying is not None and not varying.take_index(index):
             return None
         if not self.path.comparison.takes(k, 0, x, True):
             return None
@@ -159,6 +179,9 @@ class Matcher(Leaver):
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
+        if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
+            self.program.attrs[k].update(attrs or {})
+        self.by_python += 1
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             target = self.program.targets[k]
             if target is not None:

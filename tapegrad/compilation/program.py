@@ -12,8 +12,12 @@ from tapegrad.compilation.comparing import have_same_bytes
 from tapegrad.compilation.computing import (
     BROADCAST,
     ELEMENT,
+    TAKING,
+    VARYING,
+    Varying,
     compute,
     number_of,
+    varying_of,
 )
 from tapegrad.compilation.copies import Copies
 from tapegrad.compilation.events import (
@@ -34,8 +38,9 @@ from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
-from tapegrad.ops.lapack import Kept
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+
+COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -53,8 +58,8 @@ def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tu
     return found
 
 
-def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
-    """Return events with exponents that calls bring, where those of known events are others, or brought too.
+def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np.ndarray]) -> list[Event]:
+    """Return events with exponents, or elements, that calls bring, where those of known events are others.
 
     Where the events differ in anything else they are returned as they are.
     """
@@ -63,6 +68,12 @@ def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
     found = []
     for x, y in zip(events, known, strict=True):
         background.pause()
+        if x.op is y.op and x.op in TAKING and x.writes is None and not alike(x.attrs, y.attrs):
+            source = x.operands[0]
+            of = arguments if source.kind == ARGUMENT else [event.value for event in events]
+            if source.kind < LIVE:
+                shape = np.shape(of[source.value])
+                x, y = _varied(x, shape), _varied(y, shape)
         if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
             x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))
             y = y._replace(operands=(y.operands[0], x.operands[1]))
@@ -70,6 +81,13 @@ def loosened(events: list[Event], known: Sequence[Event]) -> list[Event]:
             return events
         found.append(x)
     return found
+
+
+def _varied(event: Event, shape: tuple[int, ...]) -> Event:
+    """An event that takes other elements at each call, unless the places are known for good."""
+    if varying_of(event.attrs) is not None or "words" in event.attrs:
+        return event
+    return event._replace(attrs={VARYING: Varying(event.op, shape, event.attrs)}, call=None)
 
 
 def _is_loose(mine: Source, theirs: Source) -> bool:
@@ -112,13 +130,15 @@ def _is_same_source(mine: Source, theirs: Source) -> bool:
 
 
 def alike(known: Any, found: Any) -> bool:
-    """Whether attributes are the same; factors of a matrix are not."""
+    """Whether attributes are the same, but for what is computed of operands: it is that of each call."""
     if known is found:
         return True
-    if type(known) is not type(found) or isinstance(known, Kept):
+    if type(known) is not type(found):
         return False
     if isinstance(known, dict):
-        return known.keys() == found.keys() and all(alike(x, found[name]) for name, x in known.items())
+        return known.keys() == found.keys() and all(
+            name in COMPUTED or alike(x, found[name]) for name, x in known.items()
+        )
     if isinstance(known, (tuple, list)):
         return len(known) == len(found) and all(map(alike, known, found))
     if isinstance(known, slice):
@@ -129,6 +149,11 @@ def alike(known: Any, found: Any) -> bool:
     if isinstance(known, (float, np.floating)) and known == 0.0:  # of two signs
         return bool(found == 0.0 and np.signbit(known) == np.signbit(found))
     return bool(known == found)
+
+
+def is_computed_anew(event: Event) -> bool:
+    """Whether an event has attributes that are others at each call."""
+    return any(name in event.attrs for name in (*COMPUTED, VARYING))
 
 
 def is_view(value: Any, of: np.ndarray) -> bool:
@@ -195,6 +220,10 @@ class Program:
         For each event, buffers of its operands: those of numbers and arrays take what a call brings.
     copies
         What takes large arrays.
+    attrs
+        The attributes of each event, of which some may be those of the call at hand.
+    anew
+        Which events have such attributes.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
     owners
@@ -233,6 +262,7 @@ class Program:
             set() if before is None else {k for k in before.read_only if k < self.shared}
         )
         self.live: list[list[Any]] = []
+        self.attrs: list[Attributes] = []
         self.views: list[bool] = []
         self.rows = Rows()
         for k, event in enumerate(events):
@@ -240,9 +270,10 @@ class Program:
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
                 continue
+            event = event._replace(attrs=self._attributes(event))
             operands = [self._operand(source, event) for source in event.operands]
             self.live.append(operands)
-            seen = event.is_view or event.op is ELEMENT
+            seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
             view = view_of(event.op, event.attrs, operands[0]) if seen else None
             self.views.append(view is not None)
             target = None
@@ -269,6 +300,7 @@ class Program:
         self.seen: set[int] = set()
         if any(event.writes is not None for event in events):
             self._find_writes()
+        self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
         self.operands_brought = [
             (source, x)
             for event, live in zip(self.events, self.live, strict=True)
@@ -329,19 +361,38 @@ class Program:
             Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
             for source, x in zip(event.operands, self.live[k], strict=True)
         )
-        return event._replace(operands=operands, value=self.values[k], known=self.values[k].nbytes < LARGE)
+        attrs, value = self.attrs[k], self.values[k]
+        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
         for source, to in zip(event.operands, before.live[k], strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
+        mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
+        if filled and mine is not None and theirs is not None:
+            theirs.take(mine.latest())
+        event = event._replace(attrs=before.attrs[k])
+        self.attrs.append(before.attrs[k])
         self.live.append(before.live[k])
         self.views.append(before.views[k])
         self.values.append(before.values[k])
         self.targets.append(before.targets[k])
         target = self.targets[k]
         self._compute(event, self.live[k], self.values[k] if target is None else target, target is None)
+
+    def _attributes(self, event: Event) -> Attributes:
+        """The attributes of an event: its own, where calls bring others."""
+        self.attrs.append(dict(event.attrs) if is_computed_anew(event) else event.attrs)
+        return self.attrs[-1]
+
+    def event_of_call(self, k: int) -> Event:
+        """An event with the attributes that the call at hand has brought, for what outlives it."""
+        event = self.events[k]
+        varying = varying_of(event.attrs)
+        if varying is not None:
+            return event._replace(attrs=varying.latest())
+        return event._replace(attrs=dict(event.attrs)) if k in self.anew else event
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""

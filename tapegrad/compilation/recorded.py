@@ -45,7 +45,9 @@ class Run:
     """What a call has computed: the operations, with the numbers and arrays `brought`, in order."""
 
     def __init__(self, program: Program, result: int, parts: Sequence[Any] | None) -> None:
-        self.events, self.result, self.parts = program.events, result, parts
+        self.events, self.result, self.parts = [*program.events], result, parts
+        for k in program.anew:
+            self.events[k] = program.event_of_call(k)
         self.brought = [operand_value(source, buffer) for source, buffer in program.operands_brought]
 
     def recorded(self, arguments: Sequence[Tensor]) -> Tensor:

@@ -20,12 +20,14 @@ from tapegrad.compilation.computing import (
     RESHAPE,
     SUM,
     number_of,
+    scatter_varying,
+    varying_of,
 )
 from tapegrad.compilation.cotangents import Cotangents
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
-from tapegrad.compilation.rules import Applied, steps_of
+from tapegrad.compilation.rules import Applied, Known, steps_of
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
@@ -98,6 +100,7 @@ class Reverse(Cotangents):
     def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
         super().__init__(program)
         self.by_python: list[str] = []
+        self._known: Known = {}
         for source, root in cotangents:
             self._give(source, root)
         for j in range(len(program.events) - 1, -1, -1):
@@ -115,7 +118,12 @@ class Reverse(Cotangents):
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]
-        if self.program.views[j]:
+        varying = varying_of(event.attrs)
+        if varying is not None:
+            part = self._like(event.operands[0])
+            scatter_varying(self.rows, self._whole(Source(RESULT, j), ct), varying, part)
+            self._give(event.operands[0], part)
+        elif self.program.views[j]:
             self._view(event, Source(RESULT, j), ct, operands[0])
         elif event.op in (SUM, MEAN):
             self._sum(event, ct, operands[0])
@@ -176,7 +184,7 @@ class Reverse(Cotangents):
         self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
     ) -> bool:
         """Whether the steps of a rule are the same for all values, and are rows now."""
-        steps = steps_of(event.op, ct, out, operands, event.attrs, wanted)
+        steps = steps_of(event.op, ct, out, operands, event.attrs, wanted, self._known)
         if steps is None:
             return False
         applied, before = Applied(self.rows, self._room), len(self.rows.functions)

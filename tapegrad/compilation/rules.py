@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.traced_rules import MOST_TRACED, steps_of_rule
-from tapegrad.compilation.computing import BROADCAST, compute
+from tapegrad.compilation.computing import BROADCAST, VARYING, compute
 from tapegrad.compilation.events import FIXED, LIVE, POWER, PYTHON_S, Event, Source
 from tapegrad.compilation.passive import Passive
-from tapegrad.compilation.program import alike, view_of
+from tapegrad.compilation.program import COMPUTED, alike, view_of
 from tapegrad.compilation.rows import Rows
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes, Primitive
@@ -27,33 +27,31 @@ OF_LENGTH = Steps(
     {0: Ref("step", 1)},
     (),
 )  # of complex numbers, which is told apart at 0 by the sign alone
-MOST_KNOWN = 256  # rules, by operands, whose steps are remembered
-_known: dict[Any, list[tuple[Attributes, Steps | None]]] = {}
+Known = dict[Any, list[tuple[Attributes, Steps | None]]]  # steps of rules, by operands
 
 
 def steps_of(
     op: Primitive, ct: np.ndarray, out: np.ndarray, operands: Sequence[Any], attrs: Attributes,
-    wanted: Sequence[int],
+    wanted: Sequence[int], known: Known,
 ) -> Steps | None:  # fmt: skip
-    """Return the steps of a rule for any values of such shapes and dtypes; None where values decide them."""
+    """Return the steps of a rule for any values of such shapes and dtypes; None where values decide them.
+
+    Those that have been found are `known`.
+    """
     values = [np.asarray(x)[()] for x in (ct, out, *operands)]
+    if any(name in attrs for name in (*COMPUTED, VARYING)):
+        return None
     if op is ABSOLUTE and wanted:
         return OF_LENGTH
     if max(x.size for x in values) > MOST_TRACED or op.kink or op.branch is not None:
         return None
-    own = vars(op)
-    key = (op, own.get("vjp") or own.get("_vjp") or own.get("rule"), *wanted,
-           *((x.shape, x.dtype) for x in values))  # fmt: skip
-    known = _known.setdefault(key, [])
-    for others, steps in known:
+    found = known.setdefault((op, *wanted, *((x.shape, x.dtype) for x in values)), [])
+    for others, steps in found:
         if alike(others, attrs):
             return steps
     constants = [q not in wanted for q in range(len(operands))]
-    found = steps_of_rule(op, values[0], values[1], values[2:], constants, attrs, wanted)
-    if len(_known) > MOST_KNOWN:
-        _known.clear()
-    known.append((attrs, found))
-    return found
+    found.append((attrs, steps_of_rule(op, values[0], values[1], values[2:], constants, attrs, wanted)))
+    return found[-1][1]
 
 
 class Applied:

@@ -24,7 +24,7 @@ from tapegrad.compilation.events import (
     moves,
 )
 from tapegrad.compilation.passive import Operation, Passive
-from tapegrad.compilation.program import Program, alike
+from tapegrad.compilation.program import Program, alike, is_computed_anew
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes
@@ -77,6 +77,8 @@ class GradientEvents:
     def _pulled(self, j: int, ct: Source, wanted: list[int]) -> dict[int, Source]:
         """What the operands of an event get of its cotangent."""
         event = self.program.events[j]
+        if is_computed_anew(event):
+            raise NoProgram(f"{event.op.name} has factors, or takes elements, that are others at each call")
         inputs = [
             Source(SHARED, (j, q)) if source.kind == LIVE
             else Source(FIXED, np.asarray(source.value)[()]) if source.kind == FIXED

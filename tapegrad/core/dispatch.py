@@ -151,6 +151,11 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
         known = expect(op, operands, attrs)
         if known is not None:
             return known
+        if mode.matcher is not None:
+            try:
+                return _applied(op, operands, attrs)
+            finally:
+                mode.matcher.applied()
     return _applied(op, operands, attrs)
 
 
@@ -235,6 +240,8 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         out = _record(op, value, operands, attrs)
         if any(value_of(x) is not known for x, known in zip(operands, values, strict=True)):
             return _applied(op, operands, attrs)  # a finalizer has written to one: its history is another
+    if is_expected(out):
+        return out
     if (
         len(values) == 1
         and type(value) is ndarray
@@ -512,6 +519,8 @@ def origin(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None
 def is_externally_writable(x: Any) -> bool:
     """Whether others can write to an operand's memory."""
     if isinstance(x, Handle):
+        if is_expected(x):  # nobody has had its memory
+            return False
         return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
     return isinstance(x, ndarray)
 

@@ -43,6 +43,9 @@ class Matcher(Protocol):
     def part(self, x: Handle, index: Any) -> Tensor | None:
         """Return the Tensor of a part by an index, if that is expected."""
 
+    def applied(self) -> None:
+        """Know that an op that was not expected has been computed, or has raised an error."""
+
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
     ) -> Tensor | None:

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, Operand, alias_of, requires_grad, strip_tangents, value_of, wrap
+from tapegrad.core.base import (
+    Handle,
+    Operand,
+    alias_of,
+    is_expected,
+    requires_grad,
+    strip_tangents,
+    value_of,
+    wrap,
+)
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels.replay import layout
@@ -129,6 +138,8 @@ def save_arrays(outs: Sequence[Any], kept: Sequence[Kept]) -> None:
 
     Where hooks are at work it is packed. A sweep releases it with a record, if that is worth the time.
     """
+    if is_expected(outs[0]):  # no tape has them
+        return
     tape = strip_tangents(outs[0])._tape
     if tape is None:
         return

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, Shape, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, Out, Shape, TensorOrArray, like_of, ndim_of, shape_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError
@@ -94,8 +94,8 @@ def _transform(
 ) -> TensorOrArray:
     """A transform of one axis, or of several in one record."""
     x = tensor_of(a)
-    if kind is TO_HALF and value_of(x).dtype.kind == "c":
-        raise DTypeError(f"{what} takes real numbers, found dtype {value_of(x).dtype}; take np.real, or fft")
+    if kind is TO_HALF and like_of(x).dtype.kind == "c":
+        raise DTypeError(f"{what} takes real numbers, found dtype {like_of(x).dtype}; take np.real, or fft")
     attrs = _attributes(kind, shape_of(x), s, axes, norm, what, several)
     if attrs is None:
         return x

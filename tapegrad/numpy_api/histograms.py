@@ -11,6 +11,7 @@ from tapegrad.core.base import (
     Operand,
     TensorOrArray,
     is_tensor,
+    like_of,
     ndim_of,
     requires_grad,
     shape_of,
@@ -49,7 +50,7 @@ def _edges(a: Operand, bins: Operand, range: Any, values: np.ndarray) -> TensorO
     if np.ndim(plain(bins)) == 1:
         return bins if is_tensor(bins) else values
     moving = requires_grad(a) if range is None else any(requires_grad(end) for end in range)
-    if not moving or value_of(a).size == 0:
+    if not moving or like_of(a).size == 0:
         return values
     low, high = (np.min(a), np.max(a)) if range is None else range
     if plain(low) == plain(high):
@@ -95,7 +96,7 @@ def histogram(
         numbers, inside = _bins(values, value_of(edges))
         taken = np.ravel(weights)[np.flatnonzero(inside)]
         wide = np.astype(taken, np.result_type(taken.dtype, float), copy=False)  # as np.bincount adds
-        counts = add_at(wide, shape=(value_of(edges).size - 1,), index=numbers[inside])
+        counts = add_at(wide, shape=(like_of(edges).size - 1,), index=numbers[inside])
         counts = np.astype(counts, weights.dtype, copy=False)
     else:
         counts = np.histogram(value_of(a), plain(bins), plain(range), weights=plain(weights))[0]
@@ -130,7 +131,7 @@ def histogramdd(
         raise ShapeError(f"histogramdd: {len(ranges)} ranges for {count} dimensions")
     values = np.histogramdd(plain(sample), plain(each), plain(ranges))[1]
     edges = [_edges(*given) for given in zip(columns, each, ranges, values, strict=True)]
-    shape = tuple(value_of(e).size - 1 for e in edges)
+    shape = tuple(like_of(e).size - 1 for e in edges)
     found = [_bins(np.asarray(value_of(x)), value_of(e)) for x, e in zip(columns, edges, strict=True)]
     inside = np.logical_and.reduce([ok for _, ok in found])
     index = tuple(numbers[inside] for numbers, _ in found)

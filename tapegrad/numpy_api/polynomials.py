@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.products import solve
 from tapegrad.numpy_api.shapes import concatenate, reshape
@@ -136,9 +136,9 @@ def roots(p: Operand) -> TensorOrArray:
     found = np.zeros(0, np.result_type(p.dtype, 1j))
     if count:
         row = -p[first + 1 : last] / p[first]
-        rest = np.eye(count - 1, count, dtype=value_of(row).dtype)
+        rest = np.eye(count - 1, count, dtype=like_of(row).dtype)
         found = np.linalg.eigvals(concatenate([np.reshape(row, (1, count)), rest]))
-    return concatenate([found, np.zeros(at_zero, value_of(found).dtype)])
+    return concatenate([found, np.zeros(at_zero, like_of(found).dtype)])
 
 
 # ---------------------------------------------------------------- least squares

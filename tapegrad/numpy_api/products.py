@@ -133,7 +133,7 @@ def solve(a: Operand, b: Operand) -> TensorOrArray:
 @undisturbed
 def apply_keeping_factors(name: str, *operands: Operand) -> Tensor:
     """Compute an op of one large matrix and perhaps others; what is recorded keeps the LU factors of that."""
-    lu = LU.of(value_of(operands[0])) if any(map(needs_derivative, operands)) else None
+    lu = LU.of(like_of(operands[0])) if any(map(needs_derivative, operands)) else None
     found = apply(REGISTRY[name], operands, None if lu is None else {"lu": lu})
     if lu is not None:
         save_arrays([found], [lu])

@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, Operand, Out, TensorOrArray, is_tensor, ndim_of, requires_grad, value_of
+from tapegrad.core.base import (
+    DType,
+    Operand,
+    Out,
+    TensorOrArray,
+    is_tensor,
+    like_of,
+    ndim_of,
+    requires_grad,
+    value_of,
+)
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
@@ -66,8 +76,8 @@ def _quantile(name: str, scale: float) -> Any:
     ) -> TensorOrArray:  # fmt: skip
         a, given, q = tensor_of(a), plain(q), tensor_of(q)
         if np.iscomplexobj(value_of(a)):
-            raise DTypeError(f"{name} orders real numbers, found dtype {value_of(a).dtype}")
-        if value_of(a).dtype.kind != "f":
+            raise DTypeError(f"{name} orders real numbers, found dtype {like_of(a).dtype}")
+        if like_of(a).dtype.kind != "f":
             a = np.astype(a, np.dtype(float))
         lanes, kept = _lanes(a, axis, name)
         if lanes.size == 0:

@@ -16,6 +16,7 @@ from tapegrad.core.base import (
     Out,
     TensorOrArray,
     is_tensor,
+    like_of,
     ndim_of,
     shape_of,
     undisturbed,
@@ -228,7 +229,7 @@ def piecewise(
         conditions = np.concatenate([conditions, ~np.any(conditions, axis=0, keepdims=True)])
     elif len(funclist) != len(conditions):
         raise ShapeError(f"piecewise: {len(conditions)} conditions for {len(funclist)} functions")
-    dtype = value_of(x).dtype
+    dtype = like_of(x).dtype
     pieces, places = [np.zeros(1, dtype)], np.zeros(values, int)
     start = 1
     for condition, function in zip(conditions, funclist, strict=True):

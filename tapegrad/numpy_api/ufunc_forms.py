@@ -200,7 +200,7 @@ def _step_by_step(
     if ufunc is np.hypot:
         rows = _filled(rows, condition if condition is True else _moved(condition, order, count, rest), 0)
         if initial is None and count == 1:
-            return function(np.zeros(rest, value_of(x).dtype), rows[0])  # a length, if of one
+            return function(np.zeros(rest, like_of(x).dtype), rows[0])  # a length, if of one
         while count > 1:
             half = count // 2
             pairs = function(rows[:half], rows[half : 2 * half])

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of
 from tapegrad.core.dispatch import tensors_in, wrap_without_history
 from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
 from tapegrad.func.trees import Tree
@@ -189,7 +189,7 @@ def doubles(x: Operand) -> TensorOrArray: ...
 def doubles(x: Operand) -> TensorOrArray:
     """An argument as a Tensor or array in double precision, as SciPy computes."""
     x = tensor_of(x)
-    dtype = value_of(x).dtype
+    dtype = like_of(x).dtype
     if dtype.kind == "c" or dtype == np.float64:
         return x
     return x.astype(np.float64)

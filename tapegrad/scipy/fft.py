@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.fft as _scipy
 
-from tapegrad.core.base import Operand, Shape, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, Shape, TensorOrArray, like_of, ndim_of, shape_of
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import Axis, axis_of, tensor_of
 from tapegrad.ops import cosines as cosine_ops
@@ -444,7 +444,7 @@ def _resized(x: TensorOrArray, n: int, axis: int) -> TensorOrArray:
     if shape[axis] >= n:
         return x[(*(slice(None),) * axis, slice(n))] if shape[axis] > n else x
     missing = (*shape[:axis], n - shape[axis], *shape[axis + 1 :])
-    return np.concatenate([x, np.zeros(missing, value_of(x).dtype)], axis=axis)
+    return np.concatenate([x, np.zeros(missing, like_of(x).dtype)], axis=axis)
 
 
 def _cosines(
@@ -453,14 +453,14 @@ def _cosines(
 ) -> TensorOrArray:  # fmt: skip
     """Transforms along axes, of which an inverse is one of the other kind in the other scale."""
     x = tensor_of(data)
-    if value_of(x).dtype.kind not in "fc":
+    if like_of(x).dtype.kind not in "fc":
         x = x * 1.0
     if kind not in cosines.OTHER:
         raise ValueError(f"type {kind} of a transform is none of 1, 2, 3, 4")
     if norm not in (None, *OPPOSITE):
         raise ValueError(f"Invalid norm value {norm!r}; should be 'backward', 'ortho' or 'forward'")
     norm = norm or "backward"
-    if orthogonalize is None or value_of(x).dtype.kind == "c":  # of which SciPy does not look at it
+    if orthogonalize is None or like_of(x).dtype.kind == "c":  # of which SciPy does not look at it
         orthogonalize = norm == "ortho"
     if inverse:
         kind, norm = cosines.OTHER[kind], OPPOSITE[norm]

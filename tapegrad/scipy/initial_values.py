@@ -17,7 +17,7 @@ from scipy.optimize import OptimizeResult
 
 from tapegrad import func
 from tapegrad.autograd import checkpoint_loop
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
@@ -276,7 +276,7 @@ def solve_ivp(
             f"{NAME} with method='Radau'",
             "has derivatives by y0 and args alone (pass what the function uses as one of args)",
         )
-    if implicit and value_of(first).dtype.kind == "c":
+    if implicit and like_of(first).dtype.kind == "c":
         raise refuse(f"{NAME} with method='Radau'", "has no derivative of complex numbers")
     times: list[float] = [start[0]]
     notes: list[np.ndarray] = []

@@ -17,7 +17,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from scipy.interpolate import BSpline
 from scipy.ndimage._filters import _gaussian_kernel1d
 
-from tapegrad.core.base import DType, Operand, TensorOrArray, value_of
+from tapegrad.core.base import DType, Operand, TensorOrArray, like_of, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.numpy_api.tables import Axis, tensor_of
 from tapegrad.ops import filters
@@ -55,7 +55,7 @@ def _image(name: str, x: Operand, output: np.ndarray | DType, cval: Operand) -> 
     if follows(cval):
         raise refuse(f"scipy.ndimage.{name}", "has no derivative by cval")
     x = tensor_of(x)
-    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+    return x if like_of(x).dtype.kind in "fc" else x * 1.0
 
 
 def _correlated(
@@ -79,8 +79,8 @@ def _correlated(
     kernel = np.reshape(np.transpose(np.flip(weights), order), shape)
     values: dict[str, Any] = {"constant_values": value_of(cval)} if PADS[mode] == "constant" else {}
     wide = np.pad(x, width, mode=PADS[mode], **values)
-    dtype = np.result_type(value_of(x), value_of(kernel)) if value_of(kernel).dtype.kind == "c" else x.dtype
-    kernel, wide = (y if value_of(y).dtype == dtype else y.astype(dtype) for y in (kernel, wide))
+    dtype = np.result_type(value_of(x), value_of(kernel)) if like_of(kernel).dtype.kind == "c" else x.dtype
+    kernel, wide = (y if like_of(y).dtype == dtype else y.astype(dtype) for y in (kernel, wide))
     op: Any = filters.convolve_arrays
     return apply(op, (wide, kernel), {"mode": "valid", "method": "direct"})
 
@@ -94,7 +94,7 @@ def _turned(weights: Operand, origin: Any) -> tuple[TensorOrArray, list[int]]:
 
 def _real(weights: Operand, name: str) -> TensorOrArray:
     weights = tensor_of(weights)
-    if value_of(weights).dtype.kind == "c":
+    if like_of(weights).dtype.kind == "c":
         raise refuse(f"scipy.ndimage.{name} with complex weights")
     return doubles(weights)
 

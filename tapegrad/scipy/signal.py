@@ -13,7 +13,7 @@ import numpy as np
 import scipy.signal as _scipy
 from scipy.fft import next_fast_len
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import Axis, tensor_of
@@ -49,7 +49,7 @@ PADS: dict[str, Any] = {
 def floats(x: Operand) -> Any:
     """An argument as a Tensor or array of numbers that are no integers."""
     x = tensor_of(x)
-    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+    return x if like_of(x).dtype.kind in "fc" else x * 1.0
 
 
 # ---------------------------------------------------------------- convolutions
@@ -63,7 +63,7 @@ def _both(name: str, in1: Operand, in2: Operand) -> list[TensorOrArray]:
             f"{np.shape(a)} and {np.shape(v)}"
         )
     dtype = np.result_type(value_of(a), value_of(v))
-    return [x if value_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
+    return [x if like_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
 
 
 def _centre(x: TensorOrArray, shape: Sequence[int]) -> TensorOrArray:
@@ -119,7 +119,7 @@ def convolve(in1: Operand, in2: Operand, mode: str = "full", method: str = "auto
 
 
 def _reversed(v: Operand) -> TensorOrArray:
-    return np.conj(np.flip(v)) if value_of(v).dtype.kind == "c" else np.flip(v)
+    return np.conj(np.flip(v)) if like_of(v).dtype.kind == "c" else np.flip(v)
 
 
 @derived(_scipy.correlate)
@@ -178,7 +178,7 @@ def fftconvolve(in1: Operand, in2: Operand, mode: str = "full", axes: Axis = Non
     one, two = np.shape(a), np.shape(v)
     whole = [one[d] + two[d] - 1 if d in axes else max(one[d], two[d]) for d in range(np.ndim(a))]
     fast = [next_fast_len(whole[d], True) for d in axes]
-    real = value_of(a).dtype.kind == "f"
+    real = like_of(a).dtype.kind == "f"
     forth, back = (np.fft.rfftn, np.fft.irfftn) if real else (np.fft.fftn, np.fft.ifftn)
     found = back(forth(a, fast, axes) * forth(v, fast, axes), fast, axes)
     found = found[tuple(slice(n) for n in whole)]
@@ -308,7 +308,7 @@ def _to_length(x: Any, n: int) -> TensorOrArray:
     missing = n - np.shape(x)[-1]
     if missing <= 0:
         return x[..., :n]
-    return np.concatenate([x, np.zeros((*np.shape(x)[:-1], missing), value_of(x).dtype)], axis=-1)
+    return np.concatenate([x, np.zeros((*np.shape(x)[:-1], missing), like_of(x).dtype)], axis=-1)
 
 
 def _filtered(b: TensorOrArray, a: TensorOrArray, x: TensorOrArray, zi: Operand | None) -> tuple[Any, Any]:
@@ -338,7 +338,7 @@ def _alike(*xs: Operand | None) -> list[Any]:
     """Arguments in the precision of all."""
     found = [None if x is None else floats(x) for x in xs]
     dtype = np.result_type(*(value_of(x) for x in found if x is not None))
-    return [x if x is None or value_of(x).dtype == dtype else x.astype(dtype) for x in found]
+    return [x if x is None or like_of(x).dtype == dtype else x.astype(dtype) for x in found]
 
 
 @derived(_scipy.lfilter)
@@ -626,7 +626,7 @@ def savgol_filter(
     if follows(delta, cval):
         raise refuse("scipy.signal.savgol_filter", "has no derivative by delta and cval")
     x = np.moveaxis(floats(x), axis, -1)
-    weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta).astype(value_of(x).dtype)
+    weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta).astype(like_of(x).dtype)
     if mode in ("mirror", "constant", "nearest", "wrap"):
         return np.moveaxis(convolve1d(x, weights, mode=mode, cval=cval), -1, axis)
     if mode != "interp":
@@ -637,7 +637,7 @@ def savgol_filter(
         raise refuse("scipy.signal.savgol_filter with mode='interp' and an even window_length")
     half = window_length // 2
     ends = _scipy.savgol_filter(np.eye(window_length), window_length, polyorder, deriv, delta, axis=0)
-    ends = ends.astype(value_of(x).dtype)
+    ends = ends.astype(like_of(x).dtype)
     inner = apply(CONVOLVE, (x, _kernel(weights, np.ndim(x))), {"mode": "valid", "method": "direct"})
     first, last = x[..., :window_length] @ ends[:half].T, x[..., -window_length:] @ ends[-half:].T
     whole: Any = np.concatenate([first, inner, last] if half else [inner], axis=-1)
@@ -685,7 +685,7 @@ def detrend(
         raise ValueError("Breakpoints must be less than length of data along given axis.")
     parts = []
     for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        line = np.ones((end - start, 2), value_of(x).dtype)
+        line = np.ones((end - start, 2), like_of(x).dtype)
         line[:, 0] = np.arange(1, end - start + 1) / (end - start)
         part = x[..., start:end]
         parts.append(part - (part @ np.linalg.pinv(line).T) @ line.T)

@@ -13,7 +13,7 @@ import scipy.special as _scipy
 from scipy.special import _ufuncs
 
 from tapegrad import numpy_api as _api
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import Axis, any_follows, tensor_of
 
@@ -37,7 +37,7 @@ def __dir__() -> list[str]:
 def _floating(x: Operand) -> TensorOrArray:
     """An argument as a Tensor or array of numbers that are no integers."""
     x = tensor_of(x)
-    return x if value_of(x).dtype.kind in "fc" else x * 1.0
+    return x if like_of(x).dtype.kind in "fc" else x * 1.0
 
 
 def _constant(x: Any, what: str) -> np.ndarray:
@@ -85,7 +85,7 @@ def logsumexp(
     (tensor([0.2689, 0.7311]),)
     """
     a = _floating(a)
-    if b is None and not return_sign and value_of(a).dtype.kind == "f":
+    if b is None and not return_sign and like_of(a).dtype.kind == "f":
         return _api.logsumexp(a, axis, keepdims)
     if b is not None:
         a, b = np.broadcast_arrays(a, _floating(b))
@@ -352,7 +352,7 @@ def _spherical(name: str, n: Operand, z: Operand, derivative: bool, even: int) -
     z = _floating(z)
     ufunc = getattr(_ufuncs, f"_{name}_d" if derivative else f"_{name}")
     low = np.real(value_of(z)) < 0
-    if value_of(z).dtype.kind == "c" or not np.any(low):
+    if like_of(z).dtype.kind == "c" or not np.any(low):
         return ufunc(n, z)
     if not even:
         return getattr(_scipy, name)(n, _constant(z, f"{name} of numbers below 0"), derivative)

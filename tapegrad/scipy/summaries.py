@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.stats as _scipy
 
-from tapegrad.core.base import DType, Operand, TensorOrArray, value_of
+from tapegrad.core.base import DType, Operand, TensorOrArray, like_of, value_of
 from tapegrad.numpy_api.tables import Axis, tensor_of
 from tapegrad.scipy.calls import derived_in, refuse
 
@@ -28,7 +28,7 @@ def _given(name: str, a: Operand, nan_policy: str, dtype: DType = None) -> Tenso
     if nan_policy not in ("propagate", "raise"):
         raise refuse(f"scipy.stats.{name} with nan_policy={nan_policy!r}")
     a = tensor_of(a)
-    if value_of(a).dtype.kind not in "fc" or dtype is not None:
+    if like_of(a).dtype.kind not in "fc" or dtype is not None:
         a = a.astype(float if dtype is None else dtype)
     if nan_policy == "raise" and np.isnan(value_of(a)).any():
         raise ValueError("the input has nan values")

@@ -404,3 +404,12 @@ def diagonals_of_two_kinds(x, k):
     except ValueError:
         e = e * 3.0
     return np.sum(d * d) + np.sum(a * a) + np.sum(e)
+
+
+@simple
+def rolled_by_other_amounts(x, k):
+    """What an index takes is another at each call, by a function whose calls are compared."""
+    a = np.roll(x, k % 3) * x
+    b = np.flip(a) if k % 2 else np.roll(a, 1)
+    b[k % 4] = 2.0 * x[0]
+    return np.sum(a * b) + a[np.argmax(np.asarray(x.detach()))]

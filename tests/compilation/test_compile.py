@@ -1458,3 +1458,21 @@ def test_an_exponent_that_is_computed_is_brought_by_calls():
         assert sum(known.left.values()) <= 2
         assert len(known.ways) == 2
         assert known.ways[0].calls > 16
+
+
+@pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
+def test_a_program_of_which_python_computes_most_is_given_up():
+    def f(x):
+        with np.errstate(all="ignore"):  # under which nothing is expected
+            y = np.exp(np.sin(x) * x)
+            return np.sum(y * y + x)
+
+    compiled = tg.compile(f, wait=True)
+    for k in range(24):
+        x = np.arange(3.0) + 0.1 * k
+        value, gradient = compiled.value_and_grad(x)
+        wanted, expected = tg.func.value_and_grad(f)(x)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+    assert "had Python compute most operations" in compiled.explain()
+    assert not compiled.explain().kinds[0].ways

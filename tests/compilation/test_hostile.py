@@ -12,6 +12,7 @@ from tests.tiers import every
 
 from . import (  # noqa: F401
     hostile_complex,
+    hostile_factors,
     hostile_masks,
     hostile_numpy,
     hostile_python,

@@ -25,6 +25,7 @@ from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_TOLD
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tapegrad.scipy import optimize
+from tapegrad.scipy import special as scipys
 
 from .hostile import FUNCTIONS
 from .test_hostile import arguments, outcome, same
@@ -854,3 +855,51 @@ def test_large_plain_arrays(n):
     assert "Python skipped at" in str(f.explain()) and "skipped at 0 " not in str(f.explain())
     data[n // 2] += 1.0
     check(0.5)
+
+
+# ------------------------------------------------------------ operations that Python computes
+
+
+def of_a_system(x):
+    a = np.outer(x, x) + 3.0 * np.eye(4)
+    return np.sum(np.linalg.solve(a, x) ** 3) + np.sum(np.abs(x) ** (x + 3.0)) + np.prod(np.linalg.inv(a) @ x)
+
+
+def of_many_operands(x):
+    y = np.stack([x[0], x[1], x[2], x[3], x[0] * x[1], x[2]])
+    z = np.ones((4, 4))[:, ::-1] * x
+    return np.sum(y * (np.arange(6.0)[:, None] - y)) + np.linalg.norm(x) + np.sum(z)
+
+
+def of_scipys(x):
+    return scipys.logsumexp(x) + np.sum(special.j0(x))
+
+
+@pytest.mark.parametrize("f", [of_a_system, of_many_operands, of_scipys])
+def test_operations_that_python_computes_are_computed_without_the_function(f):
+    compiled = taken(f)
+    for k in range(3):
+        assert agrees(compiled, X * (1.0 + 0.1 * k))
+    assert skipped(compiled) >= 4
+
+
+def test_an_error_of_an_operation_comes_where_it_may_be_caught():
+    def f(x):
+        try:
+            return np.sum(np.linalg.solve(np.outer(x, np.ones(4)) + np.diag(x), x))
+        except ValueError:
+            return np.sum(x) * 5.0
+
+    compiled = taken(f)
+    for x in (X, np.zeros(4), X + 1.0):
+        assert agrees(compiled, x)
+
+
+def test_an_operand_of_an_operation_is_looked_at_afterwards():
+    def f(x):
+        s = np.sum(x)
+        y = np.abs(s) ** s
+        return y if s.item() > 0 else y * 2.0
+
+    with pytest.raises(ReplayError, match="looks at a value"):
+        call_often(tg.compile(f, wait=True, replay=True).grad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.calls import derived_in
@@ -38,7 +38,7 @@ def square(x: Operand, check_finite: bool = True) -> TensorOrArray:
 def adjoint(x: TensorOrArray) -> TensorOrArray:
     """The conjugate transpose."""
     x = np.swapaxes(x, -1, -2)
-    return np.conj(x) if value_of(x).dtype.kind == "c" else x
+    return np.conj(x) if like_of(x).dtype.kind == "c" else x
 
 
 def in_double(x: TensorOrArray) -> TensorOrArray:
@@ -48,7 +48,7 @@ def in_double(x: TensorOrArray) -> TensorOrArray:
 
 def is_complex(*xs: Operand) -> bool:
     """Whether one of several has complex numbers."""
-    return any(value_of(x).dtype.kind == "c" for x in xs)
+    return any(like_of(x).dtype.kind == "c" for x in xs)
 
 
 def diagonals(

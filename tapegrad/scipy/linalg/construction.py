@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.batches import in_batches
@@ -88,7 +88,7 @@ def companion(a: Operand) -> TensorOrArray:
         raise ValueError("The first coefficient in `a` must not be zero.")
     first = -a[..., 1:] / (1.0 * a[..., :1])
     below = np.broadcast_to(
-        np.eye(n - 2, n - 1, dtype=value_of(first).dtype), (*shape_of(a)[:-1], n - 2, n - 1)
+        np.eye(n - 2, n - 1, dtype=like_of(first).dtype), (*shape_of(a)[:-1], n - 2, n - 1)
     )
     return np.concatenate([first[..., None, :], below], axis=-2)
 
@@ -105,7 +105,7 @@ def block_diag(*arrs: Operand) -> TensorOrArray:
     (tensor([[2., 2.]]),)
     """
     blocks = [np.atleast_2d(tensor_of(x)) for x in arrs]
-    kind = np.result_type(*(value_of(x).dtype for x in blocks))
+    kind = np.result_type(*(like_of(x).dtype for x in blocks))
     front = np.broadcast_shapes(*(shape_of(x)[:-2] for x in blocks))
     columns = [shape_of(x)[-1] for x in blocks]
     rows = []

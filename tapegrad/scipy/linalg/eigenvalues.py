@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.ops import matrix_functions
@@ -204,7 +204,7 @@ def eig(
     values = value_of(a), None if b is None else value_of(square(b, check_finite))
     w, *sides = _scipy.eig(*values, left=left, right=True)
     vr, vl = sides[-1], sides[0]
-    narrow = w.real if value_of(a).dtype.kind != "c" and vr.dtype.kind != "c" else w
+    narrow = w.real if like_of(a).dtype.kind != "c" and vr.dtype.kind != "c" else w
     of = a if b is None else np.linalg.solve(b, a)
     parts = factors_recorded("eig", of, (narrow, vr), (0, 1) if right else (0,))
     found = [parts[0] if narrow is w else parts[0] + np.zeros((), w.dtype)]

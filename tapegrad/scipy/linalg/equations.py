@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
 from tapegrad.core.dispatch import apply
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError
@@ -122,7 +122,7 @@ def by_triangle(a: Operand, b: Operand, lower: bool, unit: bool, trans: Any) -> 
     triangle = np.tril if lower else np.triu
     a = triangle(a, (-1 if lower else 1) if unit else 0)
     if unit:
-        a = a + np.eye(shape_of(a)[-1], dtype=value_of(a).dtype)
+        a = a + np.eye(shape_of(a)[-1], dtype=like_of(a).dtype)
     if trans:
         a, lower = (adjoint(a) if trans == 2 else np.swapaxes(a, -1, -2)), not lower
     return _solved(a, b, LOWER if lower else UPPER)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import matrix_functions
 from tapegrad.scipy.batches import in_batches
@@ -59,7 +59,7 @@ def expm_frechet(
     if shape_of(A) != shape_of(E):
         raise ShapeError(f"expected A and E to be the same shape, found {shape_of(A)} and {shape_of(E)}")
     n = shape_of(A)[-1]
-    found = ops.expm(np.block([[A, E], [np.zeros((n, n), value_of(A).dtype), A]]))
+    found = ops.expm(np.block([[A, E], [np.zeros((n, n), like_of(A).dtype), A]]))
     value = found[:n, :n] if is_complex(A) else np.real(found[:n, :n])
     return (value, found[:n, n:]) if compute_expm else found[:n, n:]
 

@@ -14,7 +14,7 @@ import scipy.sparse as _sparse
 import scipy.sparse.linalg as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, alias_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import Operand, TensorOrArray, alias_of, like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import any_follows, tensor_of
@@ -57,7 +57,7 @@ def _right(b: Matrix | Operand, n: int, title: str) -> TensorOrArray:
     b = tensor_of(b)
     if ndim_of(b) not in (1, 2) or shape_of(b)[0] != n:
         raise ShapeError(f"{title}: a matrix of {n} rows and a right side of shape {shape_of(b)}")
-    return b if value_of(b).dtype.kind in "fc" else b * 1.0
+    return b if like_of(b).dtype.kind in "fc" else b * 1.0
 
 
 def spsolve(
@@ -358,7 +358,7 @@ def _least_squares(
     b, damp = _right(b, m, title), tensor_of(damp) * 1.0
     x0 = np.zeros(n) if x0 is None else tensor_of(x0) * 1.0
     b, x0 = np.reshape(b, (-1,)), np.reshape(x0, (-1,))
-    if plain.dtype.kind == "c" or any(value_of(x).dtype.kind == "c" for x in (b, x0)):
+    if plain.dtype.kind == "c" or any(like_of(x).dtype.kind == "c" for x in (b, x0)):
         raise UnsupportedOpError(f"{title} has no derivative of complex numbers here; use scipy.linalg.lstsq")
     found, *others = function(plain, value_of(b), float(value_of(damp)), x0=value_of(x0), **options)
     wide = m < n and value_of(damp) == 0 and not any_follows((damp,))
