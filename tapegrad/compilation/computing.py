@@ -20,21 +20,16 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.ops.writes import window_of
 from tapegrad.tape import tape
 
-ASSIGN, ELEMENT, TAKE, ADD_AT, EMBED, REARRANGE, COLLECT, ASTYPE, NORM, RESHAPE = (
-    REGISTRY[name]
-    for name in (
-        "assign",
-        "element",
-        "take",
-        "add_at",
-        "embed",
-        "rearrange",
-        "collect",
-        "astype",
-        "norm",
-        "reshape",
-    )
-)
+ASSIGN = REGISTRY["assign"]
+ELEMENT = REGISTRY["element"]
+TAKE = REGISTRY["take"]
+ADD_AT = REGISTRY["add_at"]
+EMBED = REGISTRY["embed"]
+REARRANGE = REGISTRY["rearrange"]
+COLLECT = REGISTRY["collect"]
+ASTYPE = REGISTRY["astype"]
+NORM = REGISTRY["norm"]
+RESHAPE = REGISTRY["reshape"]
 CONCATENATE, STACK, BROADCAST, MEAN, SUM, WHERE, CUMSUM, REAL, IMAG, MATMUL, MULTIPLY = (
     MEANING[function]
     for function in (

@@ -270,36 +270,12 @@ class Program:
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
                 continue
-            event = event._replace(attrs=self._attributes(event))
-            operands = [self._operand(source, event) for source in event.operands]
-            self.live.append(operands)
-            seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
-            view = view_of(event.op, event.attrs, operands[0]) if seen else None
-            self.views.append(view is not None)
-            target = None
-            if event.op is BROADCAST:
-                view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
-            elif view is None:
-                view = target = np.empty_like(np.asarray(event.value), subok=False)
-                give_back(view)  # it may be where something else was
-                if event.known:
-                    view[...] = event.value
-            if view.flags.writeable and not np.asarray(event.value).flags.writeable:
-                self.read_only.add(k)
-                view = view.view()
-                view.flags.writeable = False
-            self.values.append(view)
-            self.targets.append(target)
-            self._compute(event, operands, view if target is None else target, target is None or k in unused)
+            self._add(event, k, k in unused)
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
         self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
-        self.writes: dict[int, list[int]] = {}
-        self.written: dict[int, Write] = {}
-        self.seen: set[int] = set()
-        if any(event.writes is not None for event in events):
-            self._find_writes()
+        self._find_writes()
         self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
         self.operands_brought = [
             (source, x)
@@ -308,6 +284,30 @@ class Program:
             if source.kind >= LIVE
         ]
         self.exact = self._verified(events) if exact is None else exact
+
+    def _add(self, event: Event, k: int, unused: bool) -> None:
+        """Add buffers and a row for an event."""
+        event = event._replace(attrs=self._attributes(event))
+        operands = [self._operand(source, event) for source in event.operands]
+        self.live.append(operands)
+        seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
+        view = view_of(event.op, event.attrs, operands[0]) if seen else None
+        self.views.append(view is not None)
+        target = None
+        if event.op is BROADCAST:
+            view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
+        elif view is None:
+            view = target = np.empty_like(np.asarray(event.value), subok=False)
+            give_back(view)  # it may be where something else was
+            if event.known:
+                view[...] = event.value
+        if view.flags.writeable and not np.asarray(event.value).flags.writeable:
+            self.read_only.add(k)
+            view = view.view()
+            view.flags.writeable = False
+        self.values.append(view)
+        self.targets.append(target)
+        self._compute(event, operands, view if target is None else target, target is None or unused)
 
     def _verified(self, events: Sequence[Event]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands."""
@@ -330,6 +330,11 @@ class Program:
 
     def _find_writes(self) -> None:
         """Find what writes to which Tensor, and the views of it made since the write before."""
+        self.writes: dict[int, list[int]] = {}
+        self.written: dict[int, Write] = {}
+        self.seen: set[int] = set()
+        if all(event.writes is None for event in self.events):
+            return
         sees: list[int] = []  # of each event the Tensor whose memory it sees
         views: dict[int, list[int]] = {}
         for k, event in enumerate(self.events):
