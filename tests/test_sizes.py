@@ -12,6 +12,7 @@ from scipy.sparse.linalg import spsolve
 import tapegrad as tg
 from tapegrad.compilation.kinds import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
 from tapegrad.ops.triangles import BLOCK, inverse_of_factors, solve_factors, solve_triangle, through_cholesky
@@ -479,6 +480,23 @@ def reasons_for_leaving(n):
     assert sum(left.values()) == 2 * n
     assert len(left) == min(n, 9)
     assert left.get("other reasons", 0) == 2 * max(0, n - 8)
+
+
+@crosses("compilation.events", "MOST_WRITTEN")
+def bytes_that_a_write_gives(n):
+    def f(x):
+        y = x * 2.0
+        y[0] = x[1]
+        return np.sum(y * x)
+
+    compiled, x = tg.compile(f, wait=True), np.linspace(-1.0, 1.0, -(-n // 8))
+    for _ in range(4):
+        value, gradient = compiled.value_and_grad(x)
+        expected = 4.0 * x
+        expected[:2] = x[1], 4.0 * x[1] + x[0]
+        assert value == f(tg.tensor(x)).item()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    assert ("too many to keep" in compiled.explain()) == (x.nbytes > 1 << 24 and abi.native())
 
 
 @crosses("core.dispatch", "NESTED")

@@ -37,6 +37,9 @@ PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what th
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 MOST_EVENTS = 1 << 16  # operations of a program
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
+MOST_WRITTEN = (
+    1 << 24
+)  # bytes that writes give: each has an array of its own, and recording often has one for all
 
 
 class Unlearnable(Exception):
@@ -311,6 +314,7 @@ class Learner:
         self._histories: list[History] = []
         self._calls: dict[int, Called] = {}
         self._writes: dict[int, History] = {}
+        self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._reason = ""
@@ -511,6 +515,10 @@ class Learner:
 
         It was at an index and by the view that is told, or None; without these it is a view's of the result.
         """
+        self._written += out._v.nbytes
+        if self._written > MOST_WRITTEN:
+            self._reason = self._reason or f"writes have given {self._written:,} bytes, too many to keep"
+            return
         self._writes[len(self.entries) // WIDTH - 1] = told
         self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
         flat = self._flat.get(id(out))

@@ -298,10 +298,11 @@ def _sheet(op: Primitive, operate: int, twins: tuple[Any, Any]) -> list[int]:
     ufunc = forward.ufunc_of(op) or (op.functions[0] if op.functions else None)
     vector = 0 if ufunc is None or forward.has_vector_form(op, "d") else id(ufunc)
     key = op.key  # a method, made anew each time
+    pointwise = isinstance(op, Elementwise) and op.takes != "shape"  # which makes a view
     _kept.append((op.opcode, ufunc, op, twins, key))
     return [
         id(op.opcode), operate, id(ufunc), vector, *(*op.masks, 0, 0)[:3], id(op), op.arity, *map(id, twins),
-        op.recorded_form, id(key), WINDOWS[op.window], isinstance(op, Elementwise),
+        op.recorded_form, id(key), WINDOWS[op.window], pointwise,
         ARITHMETIC.get(op, 0), *_loops(op, ufunc), 0, 0,
     ]  # fmt: skip
 

@@ -23,6 +23,7 @@ from tapegrad.core.base import (
     value_of,
     wrap,
 )
+from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
@@ -240,7 +241,7 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         out = _record(op, value, operands, attrs)
         if any(value_of(x) is not known for x, known in zip(operands, values, strict=True)):
             return _applied(op, operands, attrs)  # a finalizer has written to one: its history is another
-    if is_expected(out):
+    if expected and id(out) in expected:
         return out
     if (
         len(values) == 1
@@ -273,9 +274,9 @@ def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attri
     """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:
-        expected = mode.matcher.match(op, value, operands, attrs)
-        if expected is not None:
-            return expected
+        known = mode.matcher.match(op, value, operands, attrs)
+        if known is not None:
+            return known
         out = _record_anew(op, value, operands, attrs)
         if out._tape is None and mode.plain:
             mode.matcher.note_plain(op, operands, attrs, out)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, learning
+from tapegrad.compilation import background, events, learning
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 
@@ -309,6 +309,24 @@ def test_what_is_written_to_is_part_of_a_way(write):
     for k in range(8):
         agree(compiled, space["f"], X + k)
     assert "way 1: 6 calls" in compiled.explain()
+
+
+@pytest.mark.parametrize("most", [3 * 32, 3 * 32 - 1])
+def test_many_writes_are_not_learned(monkeypatch, most):
+    """Each has an array of its own in a program."""
+    monkeypatch.setattr(events, "MOST_WRITTEN", most)
+
+    def f(x):
+        y = x * 2.0
+        for k in range(3):
+            y[k] *= x[0]
+        return np.sum(y)
+
+    compiled = tg.compile(f, wait=True)
+    for k in range(6):
+        agree(compiled, f, X + k)
+    assert ("too many to keep" in compiled.explain()) == (most < 3 * 32)
+    assert ("way 1" in compiled.explain()) == (most >= 3 * 32)
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_JOBS", 0), ("MOST_HELD", 1)])

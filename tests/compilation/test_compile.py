@@ -103,7 +103,7 @@ def check_program(text):
         compare(f, calls, (0, 1))
 
 
-@seed(19)
+@seed(3)
 @settings(SETTINGS, max_examples=2)
 @given(texts())
 def test_random_programs(text):

@@ -19,7 +19,7 @@ def called(times=20):
     """A function that does several things, and fails, after some calls."""
 
     def f(x, k):
-        y = np.take(np.sin(x), [0, 1])
+        y = np.einsum("i,i->i", np.sin(x), x)
         if k % 5 == 4:
             y.detach()
         if k % 7 == 6:
@@ -43,7 +43,7 @@ def test_it_tells_ways_and_calls():
     assert {way.operations for way in kind.ways} == {4}
     followed = sum(way.calls for way in kind.ways)
     assert followed + sum(kind.left.values()) == 18  # but the first call, and that which was learned from
-    assert all("take" in way.by_python for way in kind.ways)
+    assert all("einsum" in way.by_python for way in kind.ways)
     assert kind.left["ValueError was raised"] == 2
     assert any("history" in why for why in kind.left)
     assert f"way 1: {kind.ways[0].calls} calls, 4 operations" in explanation
@@ -61,9 +61,12 @@ def test_reasons_are_bounded():
 FUNCTIONS = ["sin", "cos", "tan", "exp", "log", "sqrt", "tanh", "sinh", "cosh", "square", "arctan", "log1p"]
 
 
+TENSOR = tg.tensor([1.0, 2.0], requires_grad=True)
+
+
 def test_what_gives_no_way_says_why():
     for f, why in (
-        (lambda x: np.linalg.qr(np.outer(x, x) + np.eye(2))[1][0, 0], "qr has factors of its operand"),
+        (lambda x: np.sum(TENSOR * x), "is a Tensor from outside"),
         (lambda x: tg.tensor(1.0), "returned Tensor"),
     ):
         compiled = tg.compile(f, wait=True)
