@@ -358,7 +358,8 @@ class Plan:
             if job.tape.freed is not None and job.tape.held is None:
                 shrink(job.tape, job)  # somebody released values there while this sweep was at work
         count = len(self.jobs)
-        self.jobs, self.order, self._tapes = {}, [], {}
+        self.jobs, self._tapes = {}, {}
+        self.order.clear()  # which others know, too
         give_back(count)
 
     def ruled(self, tape: Tape, k: Record, op: Any, rule: Callable[[], dict[int, Any]]) -> dict[int, Any]:

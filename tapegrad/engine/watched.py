@@ -54,9 +54,9 @@ class Leaves:
         Gradients that are there before it begins, by key.
     """
 
-    def __init__(self, jobs: Iterable[Job], start: Iterable[Any]) -> None:
+    def __init__(self, jobs: list[Job], start: Iterable[Any]) -> None:
         self.cells: dict[Any, set[Cell]] = {}  # by watch: a leaf has a cell for each value it had
-        self._jobs, self._start = list(jobs), [key for key in start if isinstance(key, Cell)]
+        self._jobs, self._start = jobs, [key for key in start if isinstance(key, Cell)]  # the plan's own list
         self._last: dict[Any, int] = {}  # by watch: the serial of the tape that contributes last
         self._passed: set[Any] = set()  # watches that were called, or came when the gradient had been whole
         self._find()
