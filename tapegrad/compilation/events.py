@@ -37,9 +37,7 @@ PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what th
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 MOST_EVENTS = 1 << 16  # operations of a program
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
-MOST_WRITTEN = (
-    1 << 24
-)  # bytes that writes give: each has an array of its own, and recording often has one for all
+MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 
 
 class Unlearnable(Exception):
@@ -88,9 +86,8 @@ def WRITE() -> None:
 class Event(NamedTuple):
     """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called.
 
-    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write gives its
-    result to the Tensor of an earlier one, that of the number `writes`; it was called as an assignment to an
-    index, or as one of all that an operator computed (`REPLACED`).
+    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
+    call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
     """
 
     op: Any  # a Primitive, or Passive

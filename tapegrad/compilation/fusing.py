@@ -24,7 +24,7 @@ from tapegrad.compilation.rows import Kernel
 from tapegrad.compilation.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.stretching import BLOCK, Stretch
 from tapegrad.kernels.assembly import ENTRY
-from tapegrad.kernels.vecmath import definition, number
+from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.algebra import STEPS as ROUNDING
 from tapegrad.native.algebra import Emitter, Number, Real, Truth, choice, evaluate
 from tapegrad.ops import MEANING, REGISTRY, forward
@@ -64,15 +64,6 @@ Value = Any  # of LLVM
 
 
 @functools.cache
-def is_form(name: str, char: str) -> bool:
-    """Whether there is a form of this name."""
-    try:
-        definition(name, NAMES[char])
-    except StopIteration:
-        return False
-    return True
-
-
 class Unfused(Exception):
     """A step that has no code here."""
 
@@ -93,7 +84,7 @@ class _Emitter(Emitter):
         wide = [self.builder.fpext(v, number.DOUBLE) if narrow else v for v in values]
         given = [number.Number(self.builder, v) for v in wide]
         found = definition(name, NAMES[self.char])(*given).value
-        if is_form(f"{name}_ok", self.char):
+        if is_defined(f"{name}_ok", NAMES[self.char]):
             self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
         return self.builder.fptrunc(found, self.real) if narrow else found
 
@@ -126,7 +117,7 @@ def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
     given: dict[str, Number] = dict(zip(kernel.names, values, strict=True))
     code, space = kernel.recorded.function.__code__, dict(kernel.recorded.function.__globals__)
     for name in STEPS:
-        if is_form(name, emit.char):  # the parts of a value may be those of its slope
+        if is_defined(name, NAMES[emit.char]):  # the parts of a value may be those of its slope
             space[name] = lambda x, name=name: Real(emit, emit.form(name, [x.value]))
     names = code.co_varnames[: code.co_argcount]
     found = FunctionType(code, space)(*(given.get(name) for name in names))

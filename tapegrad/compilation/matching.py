@@ -20,7 +20,7 @@ from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
-from tapegrad.kernels import abi
+from tapegrad.core.storage import is_same_part
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
@@ -230,13 +230,7 @@ class Matcher(Leaver):
             part: Any = values[k - 1][index]
         except (IndexError, TypeError):
             return False
-        seen = values[k]
-        return bool(
-            part.shape == seen.shape
-            and part.strides == seen.strides
-            and part.size
-            and abi.address(part) == abi.address(seen)
-        )
+        return bool(part.size) and is_same_part(part, values[k])
 
     def _forget(self, *handles: Handle) -> None:
         """Let Tensors have no values any more, as they are to have others."""

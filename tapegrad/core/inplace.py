@@ -50,7 +50,7 @@ from tapegrad.core.grad_mode import (
     is_inference_mode_enabled,
 )
 from tapegrad.core.indices import elements, parts_of, plain_index
-from tapegrad.core.storage import OPEN, STALE, Storage, moved, places, window
+from tapegrad.core.storage import OPEN, STALE, Storage, is_same_part, moved, places, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -451,9 +451,7 @@ def _is_there(x: Handle, index: Any, new: Any) -> bool:
         return False
     if not isinstance(new._v, ndarray):
         return False
-    part = elements(x._v, index, "")
-    same = part.shape == new._v.shape and part.strides == new._v.strides
-    return same and abi.location(part) == abi.location(new._v)
+    return is_same_part(elements(x._v, index, ""), new._v)
 
 
 def _room() -> Tape:

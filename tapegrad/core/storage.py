@@ -134,6 +134,11 @@ def _forget(references: list[weakref.ref[Any]], what: object) -> int:
     return max(16, 2 * len(references))
 
 
+def is_same_part(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two views of one memory see the same elements in the same order."""
+    return x.shape == y.shape and x.strides == y.strides and abi.location(x) == abi.location(y)
+
+
 def steps(lengths: list[int], whole: np.ndarray) -> list[list[int]]:
     """Express lengths in memory, in elements, as steps along each axis of an array."""
     size = whole.itemsize
