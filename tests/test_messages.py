@@ -106,7 +106,7 @@ tg.func.jvp(f, (a,), (a,)) | ValueError | tuple of ndarray; tg.func.jvp(f)(x, v)
 tg.func.vjp(f, a) | ValueError | found ndarray; tg.func.vjp(f)(x)
 tg.gradcheck(f(x), x) | TypeError | function; found Tensor; tg.gradcheck(f, inputs)
 tg.gradgradcheck(x, f) | TypeError | function; found Tensor; tg.gradgradcheck(f, inputs)
-ts.integrate.odeint(lambda y, t: -y, s, a) | UnsupportedOpError | solve_ivp; (t, y)
+ts.integrate.solve_ivp(lambda t, y: -s * y, (0, 1), a, "LSODA") | UnsupportedOpError | LSODA; DOP853
 tg.njit("f") | TypeError | found str
 pickle.dumps(x * 2) | GradientError | .detach()
 copy.deepcopy(x * 2) | GradientError | .detach(); .clone()

@@ -1,4 +1,4 @@
-"""`scipy.integrate.solve_ivp` on Tensors: SciPy chooses the steps on plain values, and these are recorded.
+"""Initial value problems on Tensors: SciPy chooses the steps on plain values, and these are recorded.
 
 Values between steps are those of SciPy's interpolants, polynomials that are recorded too. The time of an
 event is a root of the event's function along such a polynomial, the stages of an implicit method are a root
@@ -24,13 +24,15 @@ from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import doubles, follows, refuse, theirs
 from tapegrad.tensor import Tensor
 
-__all__ = ["solve_ivp"]
+__all__ = ["odeint", "solve_ivp"]
 
 METHODS: dict[str | type[_scipy.OdeSolver], type[_scipy.OdeSolver]] = {
     "RK23": _scipy.RK23, "RK45": _scipy.RK45, "DOP853": _scipy.DOP853, "Radau": _scipy.Radau,
 }  # fmt: skip
 State: TypeAlias = tuple[int, TensorOrArray, Any]  # number, value, slope
 NAME = "scipy.integrate.solve_ivp"
+BDF, TOLERANCE = 2, 1.49012e-8  # of odeint: a method, and what rtol and atol are if not said
+DONE = ("Integration successful.", "Nothing was done; the integration time was 0.")
 # Radau IIA of order 5 (Hairer and Wanner, Solving Ordinary Differential Equations II, IV.8): stages at zeros
 # of a Jacobi polynomial; weights and interpolant follow, as polynomials of degree 3 pass through the stages.
 ENDS = np.array([(4 - 6**0.5) / 10, (4 + 6**0.5) / 10, 1.0])
@@ -289,6 +291,82 @@ def solve_ivp(
     form = Radau if implicit else Explicit
     steps = form(lambda t, y, *p: _vector(slope(t, y, *p)), given, kind, times, notes)
     return _recorded(found, steps, first, t_eval, marks)
+
+
+def odeint(
+    func: Function, y0: Any, t: Operand, args: Any = (), Dfun: Function | None = None,
+    col_deriv: bool = False, full_output: bool = False, ml: int | None = None, mu: int | None = None,
+    rtol: Any = None, atol: Any = None, tcrit: Any = None, h0: float = 0.0, hmax: float = 0.0,
+    hmin: float = 0.0, ixpr: bool = False, mxstep: int = 0, mxhnil: int = 0, mxordn: int = 12,
+    mxords: int = 5, printmessg: bool = False, tfirst: bool = False,
+) -> Any:  # fmt: skip
+    """Solve an initial value problem at given times, by LSODA.
+
+    Values are SciPy's. Derivatives are those of another solution with the same `rtol` and `atol`: of the
+    steps of `solve_ivp` by DOP853, or by Radau where LSODA found the problem stiff.
+
+    Parameters
+    ----------
+    func : callable
+        ``func(y, t, *args)``, or ``func(t, y, *args)`` with `tfirst`, returns the slope.
+    y0 : Tensor or array_like
+    t : Tensor or array_like
+        Times, the first that of y0; derivatives are there by all of them.
+    args : tuple, optional
+    Dfun, col_deriv, full_output, ml, mu, rtol, atol, tcrit, h0, hmax, hmin, ixpr, mxstep : optional
+        As SciPy has them, and so are mxhnil, mxordn, mxords, printmessg and tfirst.
+
+    Returns
+    -------
+    Tensor or ndarray, or a tuple of that and a dict
+        A row for each time, as `scipy.integrate.odeint`.
+
+    Raises
+    ------
+    UnsupportedOpError
+        Of a stiff problem a derivative is asked for by Tensors that are neither y0, t nor among args.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> k = tg.tensor(0.5, requires_grad=True)
+    >>> y = ts.integrate.odeint(lambda y, t, k: -k * y, 1.0, [0.0, 2.0], args=(k,))
+    >>> tg.grad(y[1, 0], k), -2 * np.exp(-1.0)
+    ((tensor(-0.7358),), np.float64(-0.7357588823428847))
+    """
+    given = args if isinstance(args, tuple) else (args,)
+    options = (
+        Dfun, col_deriv, full_output, ml, mu, rtol, atol, tcrit, h0, hmax, hmin, ixpr, mxstep, mxhnil, mxordn,
+        mxords, printmessg, tfirst,
+    )  # fmt: skip
+
+    def since(s: float, y: TensorOrArray, start: Any, *given: Operand) -> TensorOrArray:
+        at = start + s
+        return _vector(func(at, y, *given) if tfirst else func(y, at, *given))
+
+    first, times, constants = doubles(_vector(y0)), doubles(_vector(t)), plain(given)
+    begin = 0.0, np.array(value_of(first))
+    if not follows(first, times, given, _at_start(since, begin, (value_of(times)[0], *constants))):
+        return theirs(_scipy.odeint, (func, y0, t, args, *options), {})
+    found, notes = _scipy.odeint(
+        lambda *where: plain(func(*where, *constants)), begin[1], value_of(times), (),
+        Dfun and (lambda *where: plain(Dfun(*where, *constants))), col_deriv, True, *options[3:],
+    )  # fmt: skip
+    if notes["message"] not in DONE:
+        raise refuse("scipy.integrate.odeint", f"has no derivative where it stopped ({notes['message']})")
+    least = 100 * np.finfo(float).eps  # that solve_ivp takes
+    limits = [np.maximum(TOLERANCE if limit is None else limit, least) for limit in (rtol, atol)]
+    passed, by_time = times - times[0], follows(times)
+    distinct, places = np.unique(np.abs(value_of(passed)), return_inverse=True)
+    end = float(value_of(passed)[-1]) or 1e-3  # a short step where times are one: it moves with them
+    steps = solve_ivp(
+        since, (0.0, end), first, "Radau" if BDF in notes["mused"] else "DOP853",
+        None if by_time else np.copysign(distinct, end), by_time, args=(times[0], *given),
+        max_step=hmax or np.inf, rtol=limits[0], atol=limits[1],
+    )  # fmt: skip
+    rows = (steps.sol(passed) if by_time else steps.y[:, places]).T
+    found = found + (rows - value_of(rows))
+    return (found, notes) if full_output else found
 
 
 def _at_start(function: Function, start: tuple[float, np.ndarray], constants: tuple[Operand, ...]) -> Operand:

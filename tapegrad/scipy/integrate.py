@@ -32,25 +32,18 @@ from tapegrad.core.base import (
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
-from tapegrad.scipy.calls import derived, doubles, fall_through, follows, plain_only, refuse, theirs
-from tapegrad.scipy.initial_values import solve_ivp
+from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
+from tapegrad.scipy.initial_values import odeint, solve_ivp
 from tapegrad.tape.tape import current
 
 __all__ = [
-    "cumulative_simpson", "cumulative_trapezoid", "fixed_quad", "quad", "romb", "simpson", "solve_ivp",
-    "trapezoid",
+    "cumulative_simpson", "cumulative_trapezoid", "fixed_quad", "odeint", "quad", "romb", "simpson",
+    "solve_ivp", "trapezoid",
 ]  # fmt: skip
 
 
-_odeint = plain_only(
-    _scipy.odeint,
-    "scipy.integrate.odeint",
-    "has no derivative here: use solve_ivp, whose function is of (t, y)",
-)
-
-
 def __getattr__(name: str) -> Any:
-    return _odeint if name == "odeint" else fall_through(_scipy, name)
+    return fall_through(_scipy, name)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ from scipy.special import _ufuncs
 
 from tapegrad import numpy_api as _api
 from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
+from tapegrad.core.dispatch import contains_tensor
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import Axis, any_follows, tensor_of
 
@@ -57,7 +58,7 @@ def _shift(a: Operand, axis: Axis) -> TensorOrArray:
 
 
 def logsumexp(
-    a: Operand, axis: Axis = None, b: Operand | None = None, keepdims: bool = False, return_sign: bool = False
+    a: Operand, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """Logarithm of the sum of exponentials.
 
@@ -84,6 +85,8 @@ def logsumexp(
     >>> tg.grad(ts.special.logsumexp(x), x)
     (tensor([0.2689, 0.7311]),)
     """
+    if not (contains_tensor(a) or contains_tensor(b)):
+        return _scipy.logsumexp(a, axis, b, keepdims, return_sign)
     a = _floating(a)
     if b is None and not return_sign and like_of(a).dtype.kind == "f":
         return _api.logsumexp(a, axis, keepdims)

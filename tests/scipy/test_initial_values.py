@@ -378,3 +378,85 @@ def test_what_solve_ivp_refuses():
     )
     with pytest.raises(GradientError, match="singular"):
         tg.grad(found.t_events[0][0], k)
+
+
+# ---------------------------------------------------------------- odeint
+
+
+def hares(y, t, a, b):
+    return [a * y[0] - y[0] * y[1], b * y[0] * y[1] * t - y[1]]
+
+
+def test_odeint_has_the_values_of_scipy_and_the_derivatives_of_the_solution():
+    times = np.linspace(0.0, 3.0, 7)
+
+    def total(p, solve=ts.integrate.odeint):
+        rows = solve(hares, [p[2], 0.5], p[3] * times, args=(p[0], p[1]), rtol=1e-11, atol=1e-11)
+        return np.sum(rows**2)
+
+    p = np.array([0.9, 0.6, 1.0, 1.1])
+    x = leaf(p)
+    assert total(x).item() == total(p) == total(p, scipy.integrate.odeint)
+    near = [total(p + d) - total(p - d) for d in 1e-5 * np.eye(4)]
+    gradient = tg.func.grad(total)
+    np.testing.assert_allclose(gradient(p), np.array(near) / 2e-5, rtol=1e-7)
+    np.testing.assert_allclose(tg.func.jacfwd(total)(p), gradient(p), rtol=1e-12)
+    near = [gradient(p + d) - gradient(p - d) for d in 1e-5 * np.eye(4)]
+    np.testing.assert_allclose(tg.func.hessian(total)(p), np.array(near) / 2e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "times", [(0.0, 0.0, 1.0, 1.0, 2.0), (2.0, 1.0, 1.0, 0.5), (0.5, 1.0, 2.0), (1.5,), (0.3, 0.3)]
+)
+def test_odeint_moves_with_its_times(times):
+    """y' = cos(t) y: y is y0 exp(sin(t) - sin(t0)), for times that repeat and go back."""
+    k, t = leaf(2.0), leaf(times)
+    y = ts.integrate.odeint(lambda y, t: np.cos(t) * y, k, t, rtol=1e-11, atol=1e-11)[:, 0]
+    by_k, by_t = tg.grad(np.sum(y**2), [k, t])
+    exact = 2.0 * np.exp(np.sin(times) - np.sin(times[0]))
+    np.testing.assert_allclose(by_k.item(), np.sum(exact**2), rtol=1e-9)
+    own = 2 * exact**2 * np.cos(times)
+    own[0] -= np.sum(2 * exact**2) * np.cos(times[0])
+    np.testing.assert_allclose(by_t.numpy(), own, rtol=1e-6, atol=1e-9)
+    by_k_alone = tg.grad(np.sum(ts.integrate.odeint(lambda y, t: np.cos(t) * y, k, times) ** 2), k)
+    np.testing.assert_allclose(by_k_alone[0].item(), np.sum(exact**2), rtol=1e-6)
+
+
+def test_odeint_of_a_stiff_problem():
+    def reaction(y, t, k):
+        there, back = 1e4 * y[1] * y[2], 3e7 * y[1] ** 2
+        return [there - k * y[0], k * y[0] - there - back, back]
+
+    def end(k):
+        options = {"rtol": 1e-9, "atol": 1e-13, "mxstep": 5000}
+        return ts.integrate.odeint(reaction, [1.0, 0.0, 0.0], [0.0, 40.0], args=(k,), **options)[1, 0]
+
+    near = (end(0.04 + 1e-5) - end(0.04 - 1e-5)) / 2e-5
+    np.testing.assert_allclose(tg.func.grad(end)(0.04), near, rtol=1e-4)
+    k = leaf(1e4)
+    with pytest.raises(UnsupportedOpError, match="one of args"):
+        ts.integrate.odeint(lambda y, t: -k * (y - np.cos(t)), 0.0, [0.0, 1.0])
+
+
+def test_odeint_takes_what_scipys_takes():
+    k = leaf(0.7)
+    decay = np.exp(-0.7)
+    found, notes = ts.integrate.odeint(lambda t, y: -k * y, 1.0, [0.0, 1.0], tfirst=True, full_output=True)
+    assert notes["message"] == "Integration successful."
+    np.testing.assert_allclose(tg.grad(found[1, 0], k)[0].item(), -decay, rtol=1e-7)
+    options = {"Dfun": lambda y, t, k: [[-k]], "hmax": 0.1}
+    one = ts.integrate.odeint(lambda y, t, k: -k * y, 1.0, [0.0, 1.0], k, **options)
+    np.testing.assert_allclose(tg.grad(one[1, 0], k)[0].item(), -decay, rtol=1e-7)
+    parts = ts.integrate.odeint(lambda y, t, q: -q["k"] * y, 1.0, [0.0, 1.0], args=({"k": k},))
+    np.testing.assert_allclose(tg.grad(parts[1, 0], k)[0].item(), -decay, rtol=1e-7)
+    assert type(ts.integrate.odeint(lambda y, t: -y, 1.0, [0.0, 1.0])) is np.ndarray
+    with pytest.raises(ValueError, match="monotonically"):
+        ts.integrate.odeint(lambda y, t: -k * y, 1.0, [0.0, 2.0, 1.0])
+
+
+def test_odeint_that_stops_on_the_way_has_no_derivative():
+    with (
+        pytest.warns(scipy.integrate.ODEintWarning, match="Excess work"),
+        pytest.raises(UnsupportedOpError, match=r"odeint.*where it stopped .Excess work"),
+    ):
+        ts.integrate.odeint(lambda y, t: y**2, leaf([1.0]), [0.0, 0.5, 2.0])
