@@ -6,11 +6,12 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from numbers import Integral, Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.call import NESTED, Call, Kept, mapped
+from tapegrad.autograd.call import NESTED, Call, FunctionCtx, Kept, mapped
+from tapegrad.autograd.compiled import FunctionMeta
 from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, escape_error
 from tapegrad.core.base import (
@@ -42,9 +43,6 @@ from tapegrad.tape.record import Place, slot
 from tapegrad.tape.tape import Tape, close, current, local
 from tapegrad.tensor import Tensor
 
-if TYPE_CHECKING:
-    from tapegrad.autograd.function import Function, FunctionCtx
-
 __all__ = ["applied", "as_tensor", "holds_numbers"]
 
 # what ctx has in any case; `_known` is what Functions of the library know of a call, which owns no tape
@@ -54,7 +52,7 @@ NO_OWNER = (int, float, complex, str, bytes, np.generic, np.dtype, slice, type)
 
 
 def applied(
-    cls: type[Function],
+    cls: FunctionMeta,
     ctx: FunctionCtx,
     name: str,
     forward: Callable[..., Any],
@@ -67,7 +65,7 @@ def applied(
 
 
 def _applied(
-    cls: type[Function], ctx: FunctionCtx, name: str, forward: Callable[..., Any],
+    cls: FunctionMeta, ctx: FunctionCtx, name: str, forward: Callable[..., Any],
     rule: Callable[..., Any], args: Sequence[Any], given: list[Any],
     bases: list[Tensor],
 ) -> tuple[Any, Provenance | None]:  # fmt: skip
@@ -128,7 +126,7 @@ def _applied(
 
 
 def _moved(
-    cls: type[Function], ctx: FunctionCtx, name: str, forward: Callable[..., Any],
+    cls: FunctionMeta, ctx: FunctionCtx, name: str, forward: Callable[..., Any],
     rule: Callable[..., Any], args: Sequence[Any], given: list[Any],
     bases: list[Tensor], level: Level,
 ) -> tuple[Any, Provenance | None]:  # fmt: skip
@@ -185,7 +183,7 @@ def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def _tangents(
-    cls: type[Function], ctx: FunctionCtx, call: Call | None, provenance: Any, primals: Sequence[Any],
+    cls: FunctionMeta, ctx: FunctionCtx, call: Call | None, provenance: Any, primals: Sequence[Any],
     tangents: Sequence[Tensor | None],
     outs: Sequence[Any], hiding: list[Tensor],
 ) -> list[Tensor | None]:  # fmt: skip
@@ -259,7 +257,7 @@ def as_tensor(out: Any) -> Any:
     return out
 
 
-def _results(cls: type[Function], found: Any) -> list[Any]:
+def _results(cls: FunctionMeta, found: Any) -> list[Any]:
     """What forward returned, where a derivative is asked for."""
     results = [as_tensor(out) for out in (found if isinstance(found, tuple) else (found,))]
     for k, out in enumerate(results):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tapegrad.autograd.hooks import Hook, from_array, replaced
 from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
-from tapegrad.core.base import Handle, TensorOrArray, alias_of, has_tangent, recall, requires_grad, wrap
+from tapegrad.core.base import (
+    Handle,
+    Operand,
+    TensorOrArray,
+    alias_of,
+    has_tangent,
+    recall,
+    requires_grad,
+    wrap,
+)
 from tapegrad.core.dispatch import record
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
@@ -22,10 +32,7 @@ from tapegrad.ops.primitive import sum_to
 from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
-if TYPE_CHECKING:
-    from tapegrad.autograd.function import FunctionCtx
-
-__all__ = ["NESTED", "Call", "Kept", "mapped"]
+__all__ = ["NESTED", "Call", "FunctionCtx", "Kept", "mapped"]
 
 
 Known: TypeAlias = tuple[tuple[int, ...], np.dtype]  # a Tensor's shape and dtype
@@ -60,6 +67,93 @@ def mapped(function: Callable[[Tensor, int], Any], x: Any, depth: int) -> Any:
     if type(x) is dict and depth < NESTED:
         return {key: function(part, depth + 1) for key, part in x.items()}
     return x
+
+
+class FunctionCtx:
+    """What a Function's forward and backward know of one call; any attribute may be set on it.
+
+    Attributes
+    ----------
+    needs_input_grad : tuple of bool
+        For each argument of forward, whether it is a Tensor that requires grad.
+    """
+
+    needs_input_grad: tuple[bool, ...] = ()
+    _materialize = True
+    _promised = False
+    _saved: Sequence[Tensor | None] = ()
+    _dirty: Sequence[Tensor] = ()
+    _plain: Sequence[Tensor] = ()
+    _call: weakref.ref[Call] | None = None  # weak: the call owns this
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep Tensors (or None) for backward; a second call replaces the first."""
+        _check_tensors("save_for_backward", tensors, True)
+        self._saved = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep Tensors (or None) for jvp."""
+        _check_tensors("save_for_forward", tensors, True)
+        self._saved_forward = tensors
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor, ...]:  # as torch has it; None where that was given
+        """What save_for_backward kept; an input or result is the same object if it is still what it was."""
+        call = None if self._call is None else self._call()
+        return tuple(self._saved) if call is None else call.unpack()  # type: ignore[return-value, arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a result that forward set as an attribute."""
+        call = None if name.startswith("__") or self._call is None else self._call()
+        if call is None or name not in call.attributes:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return call.attribute(name)
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The older name of `saved_tensors`."""
+        warnings.warn("saved_variables is called saved_tensors", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
+
+    @property
+    def saved_for_forward(self) -> tuple[Any, ...]:
+        """What save_for_forward kept."""
+        return tuple(getattr(self, "_saved_forward", ()))
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Say which inputs forward has written to; it must return them."""
+        _check_tensors("mark_dirty", tensors)
+        self._dirty = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Say which results have no derivative."""
+        _check_tensors("mark_non_differentiable", tensors)
+        self._plain = tensors
+
+    def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
+        """Do nothing: results that share memory with an input are found without being named."""
+        warnings.warn("mark_shared_storage is not needed", FutureWarning, stacklevel=2)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Say whether backward gets zeros (the default) or None for a result that no gradient came to."""
+        self._materialize = bool(value)
+
+    def mark_twice_differentiable(self) -> None:
+        """Promise that no gradient depends on what forward or backward took out of a Tensor.
+
+        Values may be taken out, by ``.numpy()`` or ``.item()``; as they could take part in a gradient
+        without their history, a second derivative is refused then, unless this has been called.
+        """
+        self._promised = True
+
+
+def _check_tensors(what: str, given: Sequence[Operand | None], or_none: bool = False) -> None:
+    for k, x in enumerate(given):
+        if not isinstance(x, Tensor) and not (or_none and x is None):
+            raise TypeError(
+                f"{what} takes Tensors{' and None' * or_none}, found {type(x).__name__} at {k}; anything "
+                "else can be an attribute of ctx"
+            )
 
 
 class Call:

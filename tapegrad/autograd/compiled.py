@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.call import FunctionCtx
 from tapegrad.core.base import Handle, Operand, TensorOrArray, value_of, wrap
 from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
 from tapegrad.tensor import Tensor
-
-if TYPE_CHECKING:
-    from tapegrad.autograd.function import Function
 
 SOURCE = '''"""A user's compiled rule, called with addresses; see `tapegrad.kernels.replay.functions`."""
 from numba import carray, cfunc, types
@@ -56,6 +55,25 @@ def is_compiled(function: Callable[..., Any] | None) -> bool:
     return hasattr(function, "py_func") and type(function).__module__.startswith("numba.")
 
 
+class FunctionMeta(type):
+    """Tells Functions whose forward is a method of an instance, as before torch 0.4, from the others."""
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    jvp: Callable[..., Any]
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
+        super().__init__(name, bases, namespace)
+        forward = inspect.getattr_static(cls, "forward", None)
+        cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
+        cls._is_compiled = is_compiled(getattr(cls, "forward", None))
+        # of compiled functions, by their arguments' axes
+        cls._rules: dict[tuple[int, ...], Rule] = {}
+        if cls._is_compiled != is_compiled(getattr(cls, "backward", None)):
+            raise TypeError(f"{name}: forward and backward are compiled by Numba both or neither")
+        cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
+
+
 class Rule:
     """A Function's derivative for arrays of so many axes each, of the result and of the arguments.
 
@@ -66,7 +84,7 @@ class Rule:
         one, BY_RULE_ONLY where there can be none.
     """
 
-    def __init__(self, cls: type[Function], ndims: tuple[int, ...]) -> None:
+    def __init__(self, cls: FunctionMeta, ndims: tuple[int, ...]) -> None:
         self.cls, self.ndims = cls, ndims
         self.name = f"{cls.__name__}Backward"
         self.words = wrap(np.zeros(1, np.int64))
@@ -133,7 +151,7 @@ PLACE = object()  # stands for an operand among the arguments
 NUMBERS = (np.ndarray, np.floating, np.complexfloating, float)  # what is one
 
 
-def applied(cls: type[Function], args: tuple[Operand, ...]) -> Tensor:
+def applied(cls: FunctionMeta, args: tuple[Operand, ...]) -> Tensor:
     """Call a Function of compiled functions: its result, with its derivative."""
     values = [value_of(x) for x in args]
     out = cls.forward(*values)

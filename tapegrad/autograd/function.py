@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tapegrad.autograd import compiled
 from tapegrad.autograd.apply import applied, as_tensor
-from tapegrad.autograd.compiled import is_compiled
+from tapegrad.autograd.call import FunctionCtx
+from tapegrad.autograd.compiled import FunctionMeta
 from tapegrad.autograd.graph import Node, edge_of
 from tapegrad.core.base import Handle, Operand, Shape, TensorOrArray, requires_grad, wrap
 from tapegrad.core.dispatch import timed
@@ -19,112 +19,7 @@ from tapegrad.core.grad_mode import within
 from tapegrad.errors import GradientError
 from tapegrad.tensor import Tensor
 
-if TYPE_CHECKING:
-    from tapegrad.autograd.call import Call
-
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
-
-
-class FunctionCtx:
-    """What a Function's forward and backward know of one call; any attribute may be set on it.
-
-    Attributes
-    ----------
-    needs_input_grad : tuple of bool
-        For each argument of forward, whether it is a Tensor that requires grad.
-    """
-
-    needs_input_grad: tuple[bool, ...] = ()
-    _materialize = True
-    _promised = False
-    _saved: Sequence[Tensor | None] = ()
-    _dirty: Sequence[Tensor] = ()
-    _plain: Sequence[Tensor] = ()
-    _call: weakref.ref[Call] | None = None  # weak: the call owns this
-
-    def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep Tensors (or None) for backward; a second call replaces the first."""
-        _check_tensors("save_for_backward", tensors, True)
-        self._saved = tensors
-
-    def save_for_forward(self, *tensors: Tensor | None) -> None:
-        """Keep Tensors (or None) for jvp."""
-        _check_tensors("save_for_forward", tensors, True)
-        self._saved_forward = tensors
-
-    @property
-    def saved_tensors(self) -> tuple[Tensor, ...]:  # as torch has it; None where that was given
-        """What save_for_backward kept; an input or result is the same object if it is still what it was."""
-        call = None if self._call is None else self._call()
-        return tuple(self._saved) if call is None else call.unpack()  # type: ignore[return-value, arg-type]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a result that forward set as an attribute."""
-        call = None if name.startswith("__") or self._call is None else self._call()
-        if call is None or name not in call.attributes:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return call.attribute(name)
-
-    @property
-    def saved_variables(self) -> tuple[Any, ...]:
-        """The older name of `saved_tensors`."""
-        warnings.warn("saved_variables is called saved_tensors", DeprecationWarning, stacklevel=2)
-        return self.saved_tensors
-
-    @property
-    def saved_for_forward(self) -> tuple[Any, ...]:
-        """What save_for_forward kept."""
-        return tuple(getattr(self, "_saved_forward", ()))
-
-    def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs forward has written to; it must return them."""
-        _check_tensors("mark_dirty", tensors)
-        self._dirty = tensors
-
-    def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which results have no derivative."""
-        _check_tensors("mark_non_differentiable", tensors)
-        self._plain = tensors
-
-    def mark_shared_storage(self, *pairs: tuple[Tensor, Tensor]) -> None:
-        """Do nothing: results that share memory with an input are found without being named."""
-        warnings.warn("mark_shared_storage is not needed", FutureWarning, stacklevel=2)
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Say whether backward gets zeros (the default) or None for a result that no gradient came to."""
-        self._materialize = bool(value)
-
-    def mark_twice_differentiable(self) -> None:
-        """Promise that no gradient depends on what forward or backward took out of a Tensor.
-
-        Values may be taken out, by ``.numpy()`` or ``.item()``; as they could take part in a gradient
-        without their history, a second derivative is refused then, unless this has been called.
-        """
-        self._promised = True
-
-
-def _check_tensors(what: str, given: Sequence[Operand | None], or_none: bool = False) -> None:
-    for k, x in enumerate(given):
-        if not isinstance(x, Tensor) and not (or_none and x is None):
-            raise TypeError(
-                f"{what} takes Tensors{' and None' * or_none}, found {type(x).__name__} at {k}; anything "
-                "else can be an attribute of ctx"
-            )
-
-
-class FunctionMeta(type):
-    """Tells Functions whose forward is a method of an instance, as before torch 0.4, from the others."""
-
-    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> None:
-        super().__init__(name, bases, namespace)
-        forward = inspect.getattr_static(cls, "forward", None)
-        cls._is_legacy = forward is not None and not isinstance(forward, (staticmethod, classmethod))
-        cls._is_compiled = is_compiled(getattr(cls, "forward", None))
-        # of compiled functions, by their arguments' axes
-        cls._rules: dict[tuple[int, ...], compiled.Rule] = {}
-        if cls._is_compiled != is_compiled(getattr(cls, "backward", None)):
-            raise TypeError(f"{name}: forward and backward are compiled by Numba both or neither")
-        cls._context = type(f"{name}Backward", (FunctionCtx,), {"__doc__": None})
 
 
 class Function(FunctionCtx, metaclass=FunctionMeta):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,14 +24,18 @@ from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial
 from tapegrad.tensor import Tensor
 
-if TYPE_CHECKING:
-    from tapegrad.autograd.call import Call
-
 __all__ = ["Provenance", "escape_error", "nobody", "once_error", "once_only"]
 
 
 def nobody() -> None:
     """Stand for a weak reference to what there is not yet."""
+
+
+class Recorded(Protocol):
+    """A call that is on a tape."""
+
+    def handle(self) -> Tensor:
+        """Return a Tensor that goes on from it."""
 
 
 class Provenance:
@@ -66,7 +70,7 @@ class Provenance:
     def __init__(self, name: str, inputs: Iterable[Handle], others: Sequence[Handle] = ()) -> None:
         self.name = name
         self.others: list[Handle] = list(others)
-        self.call: Callable[[], Call | None] = nobody
+        self.call: Callable[[], Recorded | None] = nobody
         self.took = self.tangents = False
         self.bases: list[Tensor] = []
         self._known = {_place(x) for x in inputs}

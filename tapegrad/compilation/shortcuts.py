@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tapegrad.compilation.comparing import is_same_argument
 from tapegrad.compilation.wanted import Wanted
@@ -17,8 +17,10 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
 
 if TYPE_CHECKING:
-    from tapegrad.compilation.kinds import Kind
+    from tapegrad.compilation.learning import Learning
+    from tapegrad.compilation.matching import Matcher
     from tapegrad.compilation.plan import Plan
+    from tapegrad.compilation.replaying import Replay
 
 Where = tuple[tuple[int, ...], bool]  # positions of arguments, and whether derivatives are given in a tuple
 
@@ -28,6 +30,32 @@ def _follow() -> Callable[..., Any]:
     """Return ``follow(matching, plan, f, *args)`` of `kernels.replay.matching`."""
     made: Callable[..., Any] = builtin("follow", METH_FASTCALL, machine.load()[0](layout.FOLLOW, 0, 0, 0))
     return made
+
+
+class Work(Protocol):
+    """The call at work, as `kinds` has it."""
+
+    begin: Callable[[], Call] | None
+
+    def completed(self, found: Any, given: Sequence[Any], wanted: Wanted) -> tuple[Any, Any]:
+        """Return what the call gives."""
+
+    def end(self) -> None:
+        """End it."""
+
+
+class Kind(Protocol):
+    """What is known of calls of one kind, as `kinds` has it."""
+
+    calls: int
+    in_vain: int
+    matcher: Matcher
+    learning: Learning
+    replay: Replay | None
+
+    @property
+    def work(self) -> Work:
+        """The call at work."""
 
 
 class Shortcut:

@@ -11,8 +11,7 @@ from tapegrad.diagnostics.layers import layout
 from tapegrad.diagnostics.page import Picture, escape, several, shortened, svg, time_text
 
 if TYPE_CHECKING:
-    from tapegrad.diagnostics.graph import Graph
-    from tapegrad.diagnostics.records import Entry
+    from tapegrad.diagnostics.records import Entry, Snapshot
 
 __all__ = ["Scheme", "boxes", "drawn", "in_dot", "repeats", "runs_of"]
 
@@ -91,7 +90,7 @@ def repeats(exact: Sequence[object], coarse: Sequence[object], cut: bool = False
     return sorted(chosen)
 
 
-def boxes(graph: Graph, group: str | None, limit: int) -> Scheme:
+def boxes(graph: Snapshot, group: str | None, limit: int) -> Scheme:
     """Put a graph's records into boxes; see `Graph.draw`."""
     if group not in ("repeats", "lines", None):
         raise ValueError(f"draw: group takes 'repeats', 'lines' or None, found {group!r}")
@@ -108,11 +107,11 @@ def boxes(graph: Graph, group: str | None, limit: int) -> Scheme:
     return _Boxing(graph, parts, runs, limit).scheme()
 
 
-def _operations(graph: Graph) -> list[int]:
+def _operations(graph: Snapshot) -> list[int]:
     return [k for k, entry in enumerate(graph.records) if entry.kind in ("operation", "call")]
 
 
-def runs_of(graph: Graph) -> list[Run]:
+def runs_of(graph: Snapshot) -> list[Run]:
     """What repeats among the operations of a graph, by their number among these."""
     records, operations = graph.records, _operations(graph)
 
@@ -154,7 +153,7 @@ def _by_lines(records: list[Entry], operations: list[int]) -> list[list[int]]:
 class _Boxing:
     """Boxes of the last parts of a graph, and of what they read."""
 
-    def __init__(self, graph: Graph, parts: list[list[int]], runs: list[Run], limit: int) -> None:
+    def __init__(self, graph: Snapshot, parts: list[list[int]], runs: list[Run], limit: int) -> None:
         self.graph, self.records = graph, graph.records
         self.parts = parts[-limit:]
         self.left_out = graph.operations - sum(map(len, self.parts))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tapegrad.autograd.profiler_util import EventList
 from tapegrad.core.base import Handle
-from tapegrad.diagnostics.records import EARLIER, Walk, times_of
+from tapegrad.diagnostics.records import EARLIER, Snapshot, Walk, times_of
 
 if TYPE_CHECKING:
     from tapegrad.autograd.profiler import profile as Profile
@@ -19,7 +19,7 @@ __all__ = ["Graph"]
 LIMIT = 1000  # operations that are looked at, if nothing else is said
 
 
-class Graph:
+class Graph(Snapshot):
     """The operations that Tensors were computed by: what a derivative of them would sweep.
 
     A snapshot: it keeps no Tensor and no tape, and what is recorded or released later does not change it.
@@ -87,11 +87,6 @@ class Graph:
         self.outputs = [places.get(key, EARLIER) for key in roots]
 
     # ------------------------------------------------------------ what it shows
-
-    @property
-    def operations(self) -> int:
-        """How many operations there are; where not all are listed, on all tapes that the graph reaches."""
-        return sum(self.counts.values())
 
     def __repr__(self) -> str:
         from tapegrad.diagnostics.listing import text

@@ -16,8 +16,7 @@ from tapegrad.diagnostics.page import (
 )
 
 if TYPE_CHECKING:
-    from tapegrad.diagnostics.graph import Graph
-    from tapegrad.diagnostics.records import Entry
+    from tapegrad.diagnostics.records import Entry, Snapshot
 
 __all__ = ["html", "summary", "text"]
 
@@ -27,7 +26,7 @@ LENGTH = 80  # of a line of code
 Item = int | str  # the place of a record, or a note between records
 
 
-def _items(graph: Graph) -> list[Item]:
+def _items(graph: Snapshot) -> list[Item]:
     """What a listing has, line by line; what repeats once."""
     first = sum(entry.kind in ("leaf", "constant") for entry in graph.records)
     inputs: list[Item] = [k for k in range(first) if not graph.records[k].is_number]
@@ -48,7 +47,7 @@ def _items(graph: Graph) -> list[Item]:
     ]
 
 
-def _names(graph: Graph) -> list[str]:
+def _names(graph: Snapshot) -> list[str]:
     """What records are called in a listing: numbers as they are, others by their place."""
     found, number = [], 0
     for entry in graph.records:
@@ -70,7 +69,7 @@ def _time(us: float | None) -> str:
     return "" if us is None else time_text(us)
 
 
-def summary(graph: Graph) -> str:
+def summary(graph: Snapshot) -> str:
     """How much there is, in words."""
     kinds = [entry.kind for entry in graph.records]
     leaves, constants = kinds.count("leaf"), kinds.count("constant")
@@ -81,7 +80,7 @@ def summary(graph: Graph) -> str:
     )
 
 
-def text(graph: Graph) -> str:
+def text(graph: Snapshot) -> str:
     """The records as text, one a line."""
     names = _names(graph)
     rows = []
@@ -99,7 +98,7 @@ def text(graph: Graph) -> str:
     return "\n".join([summary(graph), *lines])
 
 
-def html(graph: Graph, shown: bool = True) -> str:
+def html(graph: Snapshot, shown: bool = True) -> str:
     """The records as HTML that can be opened and closed."""
     names, records = _names(graph), graph.records
     columns = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tapegrad.autograd.profiler import profile as Profile
     from tapegrad.tensor import Tensor
 
-__all__ = ["EARLIER", "Entry", "Line", "Times", "Walk", "line_of", "times_of"]
+__all__ = ["EARLIER", "Entry", "Line", "Snapshot", "Times", "Walk", "line_of", "times_of"]
 
 EARLIER = -1  # an operand among the records that are not looked at
 SHOWN = 6  # characters of a number
@@ -135,6 +135,20 @@ class _Reader:
         return (
             np.array(self.log[::STRIDE], np.int64) if columns is None else columns.words[: columns.n] & 0xFFFF
         )
+
+
+class Snapshot:
+    """What a graph consists of; see `Graph`."""
+
+    records: list[Entry]
+    counts: dict[str, int]
+    complete: bool
+    outputs: list[int]
+
+    @property
+    def operations(self) -> int:
+        """How many operations there are; where not all are listed, on all tapes that the graph reaches."""
+        return sum(self.counts.values())
 
 
 class Walk:

@@ -27,7 +27,7 @@ from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.kernels import abi
-from tapegrad.native import load
+from tapegrad.native.loading import load
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import Tape, local, resume, set_aside
 from tapegrad.tensor import Tensor, tensor

@@ -19,7 +19,7 @@ from tapegrad.func.signatures import Function, Hessian
 from tapegrad.func.tangents import pushforward, swept, used
 from tapegrad.func.transforms import pull_number
 from tapegrad.func.trees import Tree
-from tapegrad.native import load
+from tapegrad.native.loading import load
 from tapegrad.progress import progress
 from tapegrad.tape.tape import recorded_bytes
 from tapegrad.tensor import Tensor

@@ -20,7 +20,7 @@ from tapegrad.func import recorded_series
 from tapegrad.func.calls import on_tensors
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Tree, flatten, map_tree
-from tapegrad.native import load
+from tapegrad.native.loading import load
 from tapegrad.numpy_api.shapes import stack
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tapegrad.func import colouring
 from tapegrad.func.patterns import dependencies, interactions
 from tapegrad.func.programs import Program
 from tapegrad.func.signatures import Function
-from tapegrad.native import load
+from tapegrad.native.loading import load
 from tapegrad.progress import progress as shown
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Tensor, tensor

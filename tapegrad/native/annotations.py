@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from types import FunctionType
+from typing import Any, Protocol, TypeAlias
 
 from llvmlite import ir
 from numba.core import ir as numba_ir
@@ -37,3 +38,14 @@ CompilerState: TypeAlias = StateDict
 Key: TypeAlias = Callable[..., Any]  # what Numba knows a function by: Python's, or NumPy's
 Code: TypeAlias = Callable[..., Any]  # what Numba is to compile in a function's place
 Namespace: TypeAlias = dict[str, Any]  # the names that `exec` finds and makes
+
+
+class Differentiable(Protocol):
+    """What `tg.njit` returns, as what is below `function` knows it."""
+
+    __name__: str
+    primal: Compiled
+    values: Compiled
+    py_func: FunctionType
+    rerun: bool
+    once: str

@@ -8,9 +8,10 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native import checkpoint_loop, explain
+from tapegrad.native import explain
 from tapegrad.native.compiler import primal_of
 from tapegrad.native.function import compile_function
+from tapegrad.native.loading import checkpoint_loop
 
 
 def call(step: Any, state: Any, n: int, slots: int, args: Any) -> Any:

@@ -7,18 +7,15 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numba import typeof
 from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native.annotations import Compiled, Type
+from tapegrad.native.annotations import Compiled, Differentiable, Type
 from tapegrad.native.border import REAL, crosses
-
-if TYPE_CHECKING:
-    from tapegrad.native.function import CompiledFunction
 
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
@@ -51,7 +48,7 @@ _ADVICE = (
 
 
 def call(
-    twin: Compiled, function: CompiledFunction, args: list[Any], kwargs: dict[str, Any] | None = None
+    twin: Compiled, function: Differentiable, args: list[Any], kwargs: dict[str, Any] | None = None
 ) -> Any:
     """Call a twin, compiling it if need be."""
     try:
@@ -66,7 +63,7 @@ def call(
         raise explained(error, function, args) from error
 
 
-def _error_for_plain_numbers(function: CompiledFunction, args: Sequence[Any]) -> NumbaError | None:
+def _error_for_plain_numbers(function: Differentiable, args: Sequence[Any]) -> NumbaError | None:
     """Return Numba's own error where the function is none of Numba's in the first place."""
     kinds = [_plain(typeof(x)) for x in args]
     try:
@@ -98,7 +95,7 @@ def _compiling(error: Exception) -> bool:
 
 
 def explained(
-    error: Exception, function: CompiledFunction, args: Sequence[Any]
+    error: Exception, function: Differentiable, args: Sequence[Any]
 ) -> UnsupportedOpError | NumbaError:
     """Return the error that says which line of the user's has no derivative here.
 

@@ -21,7 +21,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic, overload
 
 from tapegrad.autograd import loops
-from tapegrad.native import checkpoint_loop, runtime
+from tapegrad.native import runtime
 from tapegrad.native.algebra import F64, I64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -41,6 +41,7 @@ from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, l
 from tapegrad.native.captured import once
 from tapegrad.native.compiler import token, twin_of
 from tapegrad.native.functions import overload_recorded
+from tapegrad.native.loading import checkpoint_loop
 from tapegrad.native.memory import get, read, taking, write
 from tapegrad.native.operators import statement, statement_of
 from tapegrad.native.overlap import copying

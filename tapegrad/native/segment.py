@@ -20,7 +20,7 @@ import functools
 import operator
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,14 +29,12 @@ from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.kernels.words import Address
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import MARKED, Spec, components
+from tapegrad.native.annotations import Differentiable
 from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
 from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape.tape import checksum
-
-if TYPE_CHECKING:
-    from tapegrad.native.function import CompiledFunction
 
 Values: TypeAlias = Sequence[TensorOrArray]  # of an op's operands
 Tangents: TypeAlias = Sequence["TensorOrArray | None"]
@@ -113,7 +111,7 @@ class Passive:
                 self.guard = checksum(value)
         self.value = value
 
-    def again(self, function: CompiledFunction) -> Any:
+    def again(self, function: Differentiable) -> Any:
         """Return the argument for another run."""
         value, name = self.value, function.__name__
         known = isinstance(value, (*PLAIN, np.ndarray)) or primal_of(value) is not None
@@ -146,7 +144,7 @@ class Segment:
     """What a call was: the function, its arguments, its tape, and where its results stand on it."""
 
     def __init__(
-        self, function: CompiledFunction, inputs: list[Input], args: list[Any], recording: Recording
+        self, function: Differentiable, inputs: list[Input], args: list[Any], recording: Recording
     ) -> None:
         self.function, self.inputs, self.args = function, inputs, args
         self.recording: Recording | None = recording

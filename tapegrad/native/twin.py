@@ -20,7 +20,7 @@ from numba.core.ir_utils import build_definitions
 from numba.experimental.jitclass.base import JitClassType
 from numba.np.numpy_support import from_dtype
 
-from tapegrad.native import arrays, border, checkpoint_loop, forms, functions
+from tapegrad.native import arrays, border, forms, functions
 from tapegrad.native import complex_arrays as _complex_arrays  # noqa: F401  (they add to functions)
 from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
@@ -48,6 +48,7 @@ from tapegrad.native.compiler import primal_of as primal_of  # from here they co
 from tapegrad.native.compiler import token as token
 from tapegrad.native.compiler import twin_of as twin_of
 from tapegrad.native.counting import counted, written, zeros
+from tapegrad.native.loading import checkpoint_loop
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
