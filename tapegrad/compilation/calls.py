@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.computing import varying_of
+from tapegrad.compilation.computing import RESHAPE, varying_of
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -16,6 +16,7 @@ from tapegrad.compilation.events import (
     PYTHON_S,
     WRITE,
     Brought,
+    Event,
     Several,
     Source,
 )
@@ -47,7 +48,7 @@ class Comparison:
         source = event.operands[q]
         if source.kind == LIVE:
             usable = is_same_for_numbers(self._program, k, q) and not (q and event.op is POWER)
-            return _live(live) if usable else (layout.THIS_OBJECT, 0)
+            return _live(live, event) if usable else (layout.THIS_OBJECT, 0)
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
         return layout.THIS_OBJECT, id(self.handle(source))
@@ -58,13 +59,50 @@ class Comparison:
         if call is None or call.function is WRITE or not self._program.exact[k]:
             return 0
         named = [id(x) for pair in call.kwargs.items() for x in pair]
-        return self._words(call.function, len(call.kwargs), [self._argument(k, x) for x in call.args], named)
+        given = [self._argument(k, x) for x in call.args]
+        write = self._write(k + 1) if call.writes else 0
+        return self._words(call.function, len(call.kwargs), given, named, write)
 
-    def _words(self, of: Any, names: int, arguments: Sequence[Expected], named: Sequence[int]) -> Address:
+    def _words(
+        self,
+        of: Any,
+        names: int,
+        arguments: Sequence[Expected],
+        named: Sequence[int] = (),
+        write: Address = 0,
+    ) -> Address:
         given = [word for pair in arguments for word in pair]
-        words = np.array([id(of), len(arguments), names, *given, *named], np.int64)
-        self.kept.append(words)
-        return abi.address(words)
+        return self._kept([id(of), len(arguments), names, write, *given, *named])
+
+    def _kept(self, words: Sequence[int]) -> Address:
+        self.kept.append(np.array(words, np.int64))
+        return abi.address(self.kept[-1])
+
+    def write(self, k: int) -> Address:
+        """Where words of the write are that an event is; 0 where it is none by an index."""
+        found = self._program.written.get(k)
+        if found is None or found.event.op is RESHAPE:  # of all by an operator in place
+            return 0
+        return self._write(k)
+
+    def _write(self, k: int) -> Address:
+        _, by, place, others, events = self._program.written[k]
+        views = [id(self._results[v]) for v in others]
+        return self._kept([id(self._results[by]), id(place), *self.operand(k, 0), events, len(views), *views])
+
+    def in_vain(self, k: int) -> Address:
+        """Where words of the write are that changes nothing behind an event: of a view to where it lies."""
+        program = self._program
+        if k not in program.seen or not program.values[k].size:
+            return 0
+        view = program.owners[k]
+        event = program.events[view]
+        to = self._results[program.owners[k - 1]]
+        if "index" not in event.attrs or self.handle(event.operands[0]) is not to:
+            return 0
+        return self._kept(
+            [id(to), id(event.attrs["index"]), layout.THIS_OBJECT, id(self._results[view]), 0, 0]
+        )
 
     def _argument(self, k: int, x: Any) -> Expected:
         if type(x) is Source:
@@ -72,8 +110,8 @@ class Comparison:
         if type(x) is Brought:
             return self.operand(k, x.operand)
         if type(x) is Several:
-            return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts], ())
-        return layout.THIS_OBJECT, id(x)
+            return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts])
+        return layout.AN_INDEX if type(x) is tuple else layout.THIS_OBJECT, id(x)
 
     def handle(self, source: Source) -> Tensor:
         """Return the Tensor that stands for an argument or a result."""
@@ -223,9 +261,11 @@ def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
 
 
-def _live(buffer: np.ndarray) -> Expected:
+def _live(buffer: np.ndarray, event: Event) -> Expected:
     """What takes a number or an array at each call; nothing where Python is to do it."""
     if buffer.ndim:
-        return layout.AN_ARRAY, id(buffer)
+        if event.writes is not None and buffer.dtype.char == "d" and buffer.flags.c_contiguous:
+            return layout.WRITTEN_FROM, id(buffer)
+        return layout.ELEMENTS if isinstance(event.op, Elementwise) else layout.AN_ARRAY, id(buffer)
     kind = KINDS.get(buffer.dtype.char)
     return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.memory import LARGE
+from tapegrad.compilation.methods import MEANT, UPDATES
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
@@ -72,11 +73,15 @@ class Brought(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A call of a function of NumPy's that means an op: operands as sources, all else as it was given."""
+    """A call of a function of NumPy's, or a method, that means an op: operands as sources, all else as given.
+
+    The op of an operator in place is followed by the one that `writes` its result to the first argument.
+    """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    writes: bool = False
 
 
 def WRITE() -> None:
@@ -98,6 +103,13 @@ class Event(NamedTuple):
     call: Called | None = None
     known: bool = True
     writes: int | None = None
+
+
+def means(function: Callable[..., Any], op: Operation) -> bool:
+    """Whether a call of a function, or of a method, that was one op is that op whatever the values are."""
+    meant: Any = MEANT.get(function, function)
+    known = meant in op.functions or meant in BY_SHAPES or meant in UPDATES
+    return known and is_without_errors(op)
 
 
 def is_without_errors(op: Operation) -> bool:
@@ -383,18 +395,21 @@ class Learner:
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        before = len(self.entries)
+        k, told = len(self.entries) // WIDTH, None
+        if function in UPDATES:
+            told = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # as it may be another
         out = how(*args, **kwargs)
-        if len(self.entries) == before + WIDTH and isinstance(out, Handle):
-            op, *told = self.entries[before : before + 4]
-            means = (function in op.functions or function in BY_SHAPES) and is_without_errors(op)
-            listed = self.entries[before + 5]
-            same = means and type(listed) is list and self.history_of(out) == History(*told)
-            if same and all(isinstance(x, SIMPLE) for x in kwargs.values()):
-                brought = deque((q, x) for q, x in enumerate(listed) if type(x) not in (History, Flat))
-                given = tuple(self._given(x, brought) for x in args)
+        writes = told is not None and k + 1 in self._writes and out is args[0]
+        count = 2 + (k + 2 in self._writes) if writes else 1
+        if len(self.entries) == WIDTH * (k + count) and isinstance(out, Handle):
+            op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
+            same = writes or self.history_of(out) == History(*result)
+            if same and means(function, op) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
+                listed = enumerate(_operands(self.entries[WIDTH * k : WIDTH * (k + 1)]))
+                brought = deque((q, x) for q, x in listed if type(x) not in (History, Flat))
+                given = tuple(self._given(x, brought) for x in told or args)
                 if UNKNOWN not in given and not brought:
-                    self._calls[before // WIDTH] = Called(function, given, dict(kwargs))
+                    self._calls[k] = Called(function, given, dict(kwargs), writes)
         return out
 
     def _given(self, x: Any, brought: deque[tuple[int, Any]]) -> Any:
@@ -402,6 +417,8 @@ class Learner:
 
         Operands that are no Tensors are `brought` by arguments in their order, each by one.
         """
+        if type(x) is History:
+            return x
         if brought and brought[0][1] is x:
             return Brought(brought.popleft()[0])
         if isinstance(x, Handle):

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from tapegrad.compilation import methods
 from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
@@ -181,6 +182,7 @@ class Compiled(Programmed):
         _every.add(self)
         if not hasattr(Tensor, "__getattr__"):  # from now on, as it makes all attributes a little slower
             Tensor.__getattr__ = expected.read_slot  # type: ignore[attr-defined]
+            methods.install()
 
     def __repr__(self) -> str:
         return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"

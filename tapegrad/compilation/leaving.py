@@ -104,7 +104,7 @@ class Leaver(Follower):
         out = self._record_natively(event, value, operands)
         if out is None:
             out = record(event.op, value, operands, event.attrs)
-        if seen and event.writes is None:
+        if seen:
             base.join(operands[0], out)
 
     def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:

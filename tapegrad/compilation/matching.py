@@ -127,6 +127,7 @@ class Matcher(Leaver):
             known = self.program.events[k].call
             if (
                 known is not None
+                and not known.writes
                 and known.function is function
                 and alike(known.kwargs, kwargs)
                 and error_mode.get() is self.handling

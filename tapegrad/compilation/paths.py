@@ -245,6 +245,7 @@ class Path(Computation):
             usable = usable and event.writes is None
             row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
+            row[layout.EVENT_WRITE], row[layout.EVENT_IN_VAIN] = comparison.write(k), comparison.in_vain(k)
             if part:
                 row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
                 row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])

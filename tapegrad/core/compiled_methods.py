@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad import config
-from tapegrad.core import dispatch, grad_mode, inplace
+from tapegrad.core import dispatch, expected, grad_mode, inplace
 from tapegrad.core.base import Extra, Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.operators import FAST
@@ -157,6 +157,7 @@ def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
         words[place] = number
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
+    expected.match_call = builtin("match_call", METH_FASTCALL, enter(layout.MATCH_CALL, 0, 0, 0))
     inplace.update_natively = builtin("update", METH_FASTCALL, enter(layout.UPDATE, 0, 0, 0))
     methods, slots = addresses[: len(METHODS)].tolist(), addresses[len(METHODS) :].tolist()
     for (method, flags), at in zip(METHODS.items(), methods, strict=True):

@@ -95,6 +95,14 @@ class Matcher(Protocol):
         """Record what was expected so far, and nothing is expected any more."""
 
 
+def match_call(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Return the Tensor of a method's call, if that is what a program at work expects.
+
+    Compiled code, as soon as it is there.
+    """
+    return None
+
+
 def read_slot(x: Handle, name: str) -> Any:
     """Return what an empty slot of a Tensor would hold; any other name raises the error it has raised."""
     matcher = expected.get(id(x)) if name in SLOTS else None

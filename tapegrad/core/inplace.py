@@ -35,6 +35,7 @@ from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import (
     apply,
     as_tape_value,
+    expect,
     is_externally_writable,
     record,
     sequence,
@@ -153,7 +154,7 @@ def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool
     if isinstance(new, Handle) and expected[id(x)].write(x, index, new, update):
         return True
     like = like_of(x)
-    if not isinstance(like, ndarray) or not like.ndim:
+    if not isinstance(like, ndarray) or not like.ndim or not _fits(like_of(new).dtype, like.dtype):
         return False
     try:
         shape = _shape_at(like, index, what)
@@ -285,13 +286,18 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
             "memory (broadcast_to) or its array was; copy it first"
         )
     kind = value_of(new).dtype
-    if kind is not x._v.dtype and not np.can_cast(kind, x._v.dtype, "same_kind"):
+    if not _fits(kind, x._v.dtype):
         raise DTypeError(
             f"{what}: values of dtype {kind} do not fit a Tensor of dtype {x._v.dtype} without loss; "
             "convert one of them with astype"
         )
     if x._v.dtype.char not in abi.GRADIENT and needs_derivative(new):
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
+
+
+def _fits(kind: np.dtype, dtype: np.dtype) -> bool:
+    """Whether values of one dtype may be written to a Tensor of another one."""
+    return kind is dtype or np.can_cast(kind, dtype, "same_kind")
 
 
 def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
@@ -316,7 +322,9 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     new = astype(new, dtype)
     if value.shape == shape:
         return new
-    return record(REGISTRY["broadcast_to"], np.broadcast_to(new._v, shape), (new,))  # nobody's view
+    op = REGISTRY["broadcast_to"]
+    known = expect(op, (new,))
+    return record(op, np.broadcast_to(new._v, shape), (new,)) if known is None else known  # nobody's view
 
 
 def _reshaped(x: Handle, shape: tuple[int, ...]) -> Tensor:

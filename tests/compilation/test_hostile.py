@@ -11,6 +11,7 @@ import tapegrad as tg
 from tests.tiers import every
 
 from . import (  # noqa: F401
+    hostile_compared,
     hostile_complex,
     hostile_factors,
     hostile_masks,

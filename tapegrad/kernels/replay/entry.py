@@ -5,7 +5,7 @@ from tapegrad.kernels.replay.any_op import record_op
 from tapegrad.kernels.replay.gradients import backward_from, gradients_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
-from tapegrad.kernels.replay.matching import follow
+from tapegrad.kernels.replay.matching import follow, match_call
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.rerecording import rerecord, rerecord_sealed
@@ -31,6 +31,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(update)
     if what == FOLLOW:
         return address(follow)
+    if what == MATCH_CALL:
+        return address(match_call)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

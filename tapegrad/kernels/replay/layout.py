@@ -167,8 +167,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE, DROP,
-    FOLLOW,
-) = range(22)  # fmt: skip
+    FOLLOW, MATCH_CALL,
+) = range(23)  # fmt: skip
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (
@@ -295,24 +295,31 @@ TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
 # the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
 # Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
 # its elements, or of an index that it has to be equal to. Then where the number is that it gives, and its
-# dtype's code, 0 for anything else; and where words of a call are that means it, see below. For numbers that
-# are looked at MATCHING has the first event of the path, of how many the results are computed, what runs
-# rows, and which, or 0 where Python has to; how many arguments there are, which have rows like those of
-# events in front of the first. For calls of the function from compiled code: the end of the path, the Tensor
-# that it returns then, whether a value was looked at, and which errors of numbers are told. At last ops of
-# comparisons.
+# dtype's code, 0 for anything else; where words of a call are that means it, see below, and of the write that
+# it is; and behind a write by a view those of one that changes nothing. For numbers that are looked at
+# MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
+# or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
+# first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
+# whether a value was looked at, and which errors of numbers are told. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_TOLD, COMPARISONS,
 ) = range(13)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
-EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL, EVENT_SIZE = 0, 1, 2, 6, 7, 8, 9
+EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL = 0, 1, 2, 6, 7, 8
+EVENT_WRITE, EVENT_IN_VAIN, EVENT_SIZE = 9, 10, 11
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
-THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL = range(6)
-# A call of one of NumPy's functions: which, how many arguments there are, and how many with names; then of
-# each what it is, as of an operand, and of those with names the name and the object. SEVERAL are in a list or
-# tuple, which has words like those of a call, its type in the place of the function.
-CALL_OF, CALL_COUNT, CALL_NAMES, CALL_ARGUMENTS = range(4)
+# An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
+# elementwise; as one that is WRITTEN_FROM any of its shape, and numbers.
+THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM = range(8)
+# A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
+# and where words of the write are by which it ends, or 0; then of each argument what it is, as of an operand,
+# and of those with names the name and the object. SEVERAL are in a list or tuple, which has words like those
+# of a call, its type in the place of the function.
+CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_ARGUMENTS = range(5)
+# A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
+# many Tensors nobody may have then, and which, as they see the same memory.
+WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of
 # floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,

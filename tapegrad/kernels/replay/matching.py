@@ -6,7 +6,7 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import in_force, same_words, size_of
+from tapegrad.kernels.replay.operands import code_of, in_force, same_words, size_of
 
 
 def matched(sheet: int, a: int, b: int) -> int:
@@ -40,8 +40,19 @@ def given_out(event: int, a: int, b: int) -> int:
     return gone_on(event)
 
 
+def match_call(module: int, args: int, count: int) -> int:
+    """``match_call(method, args, kwargs)``: the Tensor that is expected, or None."""
+    g, given, out = i64(shared()), i64(args), UNHANDLED
+    if g.matching != 0 and count == 3:
+        out = matched_call(given[0], given[1], given[2])
+    if out == UNHANDLED:
+        out = g.none_at_all
+        invoke(g.incref, out)
+    return out
+
+
 def matched_call(function: int, args: int, names: int) -> int:
-    """As `matched`, for a call of one of NumPy's functions."""
+    """As `matched`, for a call of a method or of one of NumPy's functions."""
     g = i64(shared())
     event = i64(g.matching).next_event
     words = i64(event).event_call
@@ -57,15 +68,53 @@ def matched_call(function: int, args: int, names: int) -> int:
     named = CALL_ARGUMENTS + 2 * w.call_count
     for q in range(w.call_names):
         found = call(g.dict_get, names, w[named + 2 * q])
-        if found != w[named + 2 * q + 1]:
-            if found == 0:
-                invoke(g.error_clear)
+        if found == 0:
+            invoke(g.error_clear)
             return UNHANDLED
-    return gone_on(event)
+        if is_same(w[named + 2 * q + 1], found) == 0:
+            return UNHANDLED
+    if w.call_write == 0:
+        return gone_on(event)
+    to = i64(args + TUPLE_ITEMS_AT)[0]
+    if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
+        return UNHANDLED
+    return gone_past(event, 1 + i64(w.call_write).write_events, to)
+
+
+def matched_write(x: int, key: int, new: int) -> int:
+    """None, borrowed, where ``x[key] = new`` is what is expected; 0 with an error set; UNHANDLED."""
+    g, count = i64(shared()), 0
+    event = i64(g.matching).next_event
+    words = i64(event - 8 * EVENT_SIZE).event_in_vain
+    if words == 0 or is_written(words, x, key, new) == 0:
+        words = i64(event).event_write
+        if words == 0 or is_written(words, x, key, new) == 0:
+            return UNHANDLED
+        count = i64(words).write_events
+    out = gone_past(event, count, g.none_at_all)
+    if out == g.none_at_all:
+        invoke(g.decref, out)
+    return out
+
+
+def is_written(words: int, x: int, key: int, new: int) -> int:
+    """Whether this is a write to the Tensor that is expected there, of which no value has been seen."""
+    w, m = i64(words), i64(i64(shared()).matching)
+    if w.write_to != x or m.seen != 0 or is_same_index(w.write_index, key) == 0:
+        return 0
+    for q in range(w.write_views):
+        if obj(w[WRITE_HANDLES + q]).refcount > 1:
+            return 0
+    return taken(words + 8 * WRITE_OPERAND, new)
 
 
 def gone_on(event: int) -> int:
     """The Tensor of an event whose operands have come, if the next event is expected."""
+    return gone_past(event, 1, i64(event).event_handle)
+
+
+def gone_past(event: int, count: int, out: int) -> int:
+    """A new reference to what events give whose operands have come; what is behind them is expected."""
     g, mode = i64(shared()), in_force()
     if mode == 0:
         return 0
@@ -74,9 +123,8 @@ def gone_on(event: int) -> int:
         return 0
     if follows == 0:
         return UNHANDLED
-    out = i64(event).event_handle
     invoke(g.incref, out)
-    i64(g.matching).next_event = event + 8 * EVENT_SIZE
+    i64(g.matching).next_event = event + 8 * EVENT_SIZE * count
     return out
 
 
@@ -128,12 +176,12 @@ def taken(operand: int, x: int) -> int:
         return x == at
     if x == 0:
         return 0
-    if kind == THIS_OBJECT:  # or an exponent computed anew
-        if obj(x).type != g.float_type or obj(at).type != g.float_type:
-            return 0
-        return i64(x + SCALAR_AT)[0] == i64(at + SCALAR_AT)[0]
-    if kind == AN_ARRAY:
-        return is_copied(at, x)
+    if kind == THIS_OBJECT:
+        return is_same(at, x)
+    if kind == AN_ARRAY or kind == ELEMENTS:
+        return is_copied(at, x, kind)
+    if kind == WRITTEN_FROM and obj(x).type == g.ndarray_type:
+        return is_copied(at, x, kind)
     if kind == AN_INDEX:
         return is_same_index(at, x)
     if kind == SEVERAL:
@@ -160,6 +208,12 @@ def taken(operand: int, x: int) -> int:
         if obj(x).type == g.float64_type:
             return 0
         f32(at)[0] = number
+    elif kind == WRITTEN_FROM:
+        if size_of(at) > g.copied:
+            return 0
+        elements = f64(obj(at).data)
+        for k in range(size_of(at) // 8):
+            elements[k] = number
     else:
         f64(at)[0] = number
     return 1
@@ -175,8 +229,24 @@ def are_taken(words: int, items: int, count: int) -> int:
     return 1
 
 
+def is_same(known: int, x: int) -> int:
+    """Whether this is an object, or a float or an integer of Python's that is the same."""
+    g, kind = i64(shared()), obj(known).type
+    if known == x or obj(x).type != kind:
+        return known == x
+    if kind == g.float_type:
+        return i64(x + SCALAR_AT)[0] == i64(known + SCALAR_AT)[0]
+    if kind != g.int_type:
+        return 0
+    mine, theirs = call(g.long_as, x), call(g.long_as, known)
+    if call(g.error_occurred) != 0:
+        invoke(g.error_clear)
+        return 0
+    return mine == theirs
+
+
 def is_same_index(known: int, x: int) -> int:
-    """Whether an index has the same objects, which small numbers are, in the same slices."""
+    """Whether an index, or a tuple of numbers, is the same."""
     g, kind = i64(shared()), obj(known).type
     if known == x:
         return 1
@@ -184,11 +254,13 @@ def is_same_index(known: int, x: int) -> int:
         return 0
     if kind == g.slice_type:
         return is_same_slice(known, x)
-    if kind != g.tuple_type or obj(known).size != obj(x).size:
+    if kind != g.tuple_type:
+        return is_same(known, x)
+    if obj(known).size != obj(x).size:
         return 0
     for q in range(obj(x).size):
         mine, theirs = i64(x + TUPLE_ITEMS_AT)[q], i64(known + TUPLE_ITEMS_AT)[q]
-        if mine != theirs:
+        if is_same(theirs, mine) == 0:
             if obj(mine).type != g.slice_type or obj(theirs).type != g.slice_type:
                 return 0
             if is_same_slice(theirs, mine) == 0:
@@ -197,23 +269,83 @@ def is_same_index(known: int, x: int) -> int:
 
 
 def is_same_slice(known: int, x: int) -> int:
-    """Whether two slices have the same objects."""
+    """Whether two slices are the same."""
     for d in range(3):
-        if i64(known + SLICE_AT)[d] != i64(x + SLICE_AT)[d]:
+        if is_same(i64(known + SLICE_AT)[d], i64(x + SLICE_AT)[d]) == 0:
             return 0
     return 1
 
 
-def is_copied(target: int, x: int) -> int:
+def is_copied(target: int, x: int, how: int) -> int:
     """Whether an operand is a small array of the same kind as this one, which takes its elements."""
     g = i64(shared())
-    if obj(x).type != g.ndarray_type or size_of(x) > g.copied:
+    if obj(x).type != g.ndarray_type or size_of(x) > g.copied or obj(x).ndim == 0:
         return 0
-    if obj(x).descr != obj(target).descr or obj(x).flags & CONTIGUOUS == 0 or obj(x).ndim == 0:
+    if obj(x).descr != obj(target).descr:
         return 0
-    if same_words(x, target, DIMS_AT) == 0 or same_words(x, target, STRIDES_AT) == 0:
+    if same_words(x, target, DIMS_AT) == 0:
+        return how == WRITTEN_FROM and stretches(x, target) and copy_elements(target, x)
+    if obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
+        copy(obj(target).data, obj(x).data, size_of(x))
+        return 1
+    if how == AN_ARRAY or (how == ELEMENTS and lies_alike(target, x) == 0):
         return 0
-    copy(obj(target).data, obj(x).data, size_of(x))
+    return copy_elements(target, x)
+
+
+def stretches(x: int, target: int) -> int:
+    """Whether an array has the shape of another one by broadcasting."""
+    n, dims, wanted = obj(x).ndim, i64(obj(x).dims), i64(obj(target).dims)
+    behind = obj(target).ndim - n
+    if behind < 0:
+        return 0
+    for d in range(n):
+        if dims[d] != 1 and dims[d] != wanted[behind + d]:
+            return 0
+    return 1
+
+
+def lies_alike(x: int, y: int) -> int:
+    """Whether the axes of two arrays, of one shape, follow each other in memory in one order."""
+    n, dims = obj(x).ndim, i64(obj(x).dims)
+    mine, theirs = i64(obj(x).strides), i64(obj(y).strides)
+    for d in range(n):
+        for e in range(d):
+            if dims[d] > 1 and dims[e] > 1:
+                p, q = distance(mine[e]) - distance(mine[d]), distance(theirs[e]) - distance(theirs[d])
+                if p == 0 or q == 0 or (p > 0) != (q > 0):
+                    return 0
+    return 1
+
+
+def distance(stride: int) -> int:
+    """How far a stride goes, in whichever direction."""
+    return max(stride, 0 - stride)
+
+
+def copy_elements(target: int, x: int) -> int:
+    """Copy the elements of an array to another one of its dtype, whose shape it stretches to; 1."""
+    size, n, done, place, steps = code_of(target) >> 8, obj(target).ndim, 0, stack(64), stack(64)
+    dims, to, at, of = i64(obj(target).dims), i64(obj(target).strides), i64(place), i64(steps)
+    count, p, q = size_of(target) // size, obj(target).data, obj(x).data
+    for d in range(n):
+        at[d], of[d], e = 0, 0, d - n + obj(x).ndim
+        if e >= 0:
+            if i64(obj(x).dims)[e] == dims[d]:
+                of[d] = i64(obj(x).strides)[e]
+    while done < count:
+        if size == 8:
+            i64(p)[0] = i64(q)[0]
+        else:
+            copy(p, q, size)
+        done, d = done + 1, n - 1
+        while d >= 0:
+            at[d] = at[d] + 1
+            p, q = p + to[d], q + of[d]
+            if at[d] < dims[d]:
+                break
+            at[d] = 0
+            p, q, d = p - dims[d] * to[d], q - dims[d] * of[d], d - 1
     return 1
 
 

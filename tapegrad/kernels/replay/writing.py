@@ -10,6 +10,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import array_at, constant, follows, same_kind, shade_for
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.matching import matched_write
 from tapegrad.kernels.replay.operands import (
     code_of,
     drop,
@@ -142,6 +143,10 @@ def alias_of(x: int) -> int:
 def written(self: int, key: int, new: int) -> int:
     """None, borrowed, where the write was done and recorded; 0 with an error set; UNHANDLED."""
     g = i64(shared())
+    if g.matching != 0:
+        done = matched_write(self, key, new)
+        if done != UNHANDLED:
+            return done
     if obj(self).type != g.tensor_type or basic(key) < 0:
         return UNHANDLED
     if obj(new).type == g.tensor_type and obj(new).tape == g.stale_tape:

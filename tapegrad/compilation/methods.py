@@ -1,0 +1,63 @@
+"""Methods of Tensors and operators in place as calls that programs compare, as they do NumPy's functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core import expected
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.tensor import Tensor
+
+# The functions of NumPy's that methods and attributes mean where these have another name.
+ATTRIBUTES = {"T": np.transpose, "mT": np.matrix_transpose, "real": np.real, "imag": np.imag}
+METHODS = {
+    name: getattr(np, name)
+    for name in (
+        "sum", "mean", "prod", "max", "min", "cumsum", "cumprod", "trace", "clip", "dot", "take", "repeat",
+        "reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal",
+    )
+}  # fmt: skip
+IN_PLACE = "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__imatmul__"
+MEANT: dict[Any, Callable[..., Any]] = {}  # the function of NumPy's that a method means
+UPDATES: set[Any] = set()  # the methods of operators in place
+
+
+def install() -> None:
+    """Let programs see calls of the methods, from the first `tapegrad.compile` on: it takes a little time."""
+    if MEANT:
+        return
+    meant: Any
+    for name, meant in ATTRIBUTES.items():
+        get: Any = getattr(Tensor, name).fget
+        setattr(Tensor, name, property(_compared(get)))
+        MEANT[get] = meant
+    for name, meant in METHODS.items():
+        MEANT[_replace(name)] = meant
+    UPDATES.update(map(_replace, IN_PLACE))
+
+
+def _replace(name: str) -> Callable[..., Any]:
+    """Replace a method by one that is compared; the method."""
+    method: Callable[..., Any] = getattr(Tensor, name)
+    setattr(Tensor, name, _compared(method))
+    return method
+
+
+def _compared(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that a program at work may know the result of."""
+
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        known = expected.match_call(method, args, kwargs)
+        if known is not None:
+            return known
+        mode = _enabled.get()
+        if type(mode) is Mode and mode.matcher is not None:
+            return mode.matcher.call(method, method, args, kwargs)
+        return method(*args, **kwargs)
+
+    return called

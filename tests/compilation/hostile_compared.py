@@ -1,0 +1,568 @@
+"""More functions of the kind of `hostile`: methods, writes and arrays that compiled code compares."""
+
+import operator
+
+import numpy as np
+
+import tapegrad as tg
+
+from .hostile import hostile, simple
+
+# ------------------------------------------------------------ methods
+
+
+@simple
+def methods_take_turns(x, k):
+    y = x * 2.0
+    s = [y.sum, y.max, y.min, y.mean, y.prod][k % 5 if k > 8 else 0]()
+    return s * y.sum()
+
+
+@simple
+def method_or_function_or_ufunc(x, k):
+    y = np.sin(x)
+    return [y.sum, lambda: np.sum(y), lambda: np.add.reduce(y), lambda: tg.Tensor.sum(y)][k % 4]()
+
+
+@simple
+def options_of_a_method_change(x, k):
+    y = (x * 2.0).reshape(2, 2)
+    how = [{}, {"axis": 0}, {"axis": 1}, {"axis": -1}, {"axis": (0, 1)}, {"axis": 0, "keepdims": True}]
+    return np.sum(y.sum(**how[k // 3 % 6]) ** 2)
+
+
+@simple
+def options_by_place_or_name(x, k):
+    y = (x * 2.0).reshape(2, 2)
+    found = [
+        lambda: y.sum(0),
+        lambda: y.sum(axis=0),
+        lambda: y.sum(0, None),
+        lambda: y.sum(keepdims=False, axis=0),
+    ]
+    return np.sum(found[k % 4]() ** 2)
+
+
+@simple
+def options_that_are_equal_to_others(x, k):
+    """1 is True, and is not: nor are integers of NumPy's, or floats."""
+    y = (x * 2.0).reshape(2, 2)
+    return np.sum(y.sum(axis=[1, True, np.int64(1), np.int8(1), 1.0][k % 5]) ** 2)
+
+
+@simple
+def options_that_are_wrong(x, k):
+    y = (x * 2.0).reshape(2, 2)
+    try:
+        return np.sum(y.sum(axis=[0, 2, "a", 0, None][k % 5]) ** 2)
+    except Exception as error:
+        return np.sum(y) * len(str(error))
+
+
+@simple
+def names_that_there_are_not(x, k):
+    y = x * 2.0
+    try:
+        return y.sum(**({"axis": None} if k % 3 else {"axes": None}))
+    except TypeError as error:
+        return np.prod(y) * len(str(error))
+
+
+@simple
+def shapes_in_many_ways(x, k):
+    y = x * 2.0
+    z = [
+        lambda: y.reshape(2, 2),
+        lambda: y.reshape((2, 2)),
+        lambda: y.reshape([2, 2]),
+        lambda: y.reshape(2, -1),
+        lambda: y.reshape(-1, 2),
+        lambda: y.reshape((2, 2), order="F"),
+        lambda: y.reshape(4, 1),
+        lambda: y.reshape(1, 4),
+        lambda: y.reshape((np.int64(2), 2)),
+        lambda: y.reshape(True, 4),
+    ][k % 10]()
+    return np.sum(z[0] * np.arange(1.0, 1.0 + z.shape[-1])) + np.sum(z[:, 0])
+
+
+@simple
+def shapes_computed_anew(x, k):
+    n = 4 if k % 5 < 3 else 2
+    y = (x * 2.0).reshape((n, x.size // n))
+    return np.sum(y[0]) * np.sum(y[:, 0] ** 2)
+
+
+@simple
+def large_integers(x, k):
+    n = 300 + (k >= 14)
+    y = np.broadcast_to(x[0], (600,)).reshape(int(str(n - (k >= 14))), 2) + x[1]
+    return np.sum(y[int(str(n - 2))] * x[:2]) + np.sum(y[: int(str(n - 10)), 0])
+
+
+@simple
+def transposed_or_not(x, k):
+    y = (x * 2.0).reshape(2, 2)
+    z = [y.T, y, y.T.T, y.mT, y.transpose(), y.transpose(1, 0), y.transpose((1, 0)), y.swapaxes(0, 1)][k % 8]
+    return np.sum(z[0] * np.array([1.0, 3.0]))
+
+
+@simple
+def method_of_another_tensor(x, k):
+    y, z = x * 2.0, x * 3.0
+    return (y if k % 3 else z).sum() + z.sum()
+
+
+@simple
+def method_by_a_caller(x, k):
+    return operator.methodcaller(["sum", "prod"][k > 10])(x * 2.0) * operator.attrgetter("T")(x)[0]
+
+
+@hostile
+def method_is_replaced():
+    """By the user, for some calls."""
+    before, seen = tg.Tensor.sum, []
+
+    def f(x, k):
+        if k % 4 == 3:
+            tg.Tensor.sum = lambda self, *args, **kwargs: (
+                seen.append(k),
+                2.0 * before(self, *args, **kwargs),
+            )[1]
+        try:
+            return (x * x).sum() + (x * x).sum(axis=0)
+        finally:
+            tg.Tensor.sum = before
+
+    return f, seen
+
+
+@simple
+def result_of_a_method_is_kept(x, k):
+    y = x * 2.0
+    s = y.sum()
+    if k % 4 == 2:
+        result_of_a_method_is_kept.kept = s
+    return s * y.max()
+
+
+@simple
+def into_an_array(x, k):
+    y, out = x * 2.0, np.zeros(())
+    try:
+        return y.sum(out=out) if k % 4 == 3 else y.sum()
+    except Exception as error:
+        return y.prod() * len(str(error))
+
+
+@simple
+def clipped_by_other_numbers(x, k):
+    return (x * 2.0).clip(-0.1 * (k % 3), [1.0, 1, np.float64(1.5), None][k % 4]).sum()
+
+
+@simple
+def order_of_clipping(x, k):
+    low, high = (-0.5, 0.5) if k % 2 else (0.5, -0.5)
+    return np.sum((x * 2.0).clip(low, high) * x)
+
+
+@simple
+def real_parts(x, k):
+    y = x * (1.0 + 2.0j)
+    return np.sum([lambda: y.real, lambda: y.imag, lambda: np.real(y), lambda: (y * 1j).real][k % 4]())
+
+
+# ------------------------------------------------------------ operators in place
+
+
+@simple
+def in_place_with_what_changes(x, k):
+    y = x * 2.0
+    y += [
+        1.0,
+        1,
+        np.float64(2.0),
+        np.float32(0.1),
+        True,
+        np.arange(4.0),
+        np.arange(4),
+        np.arange(8.0)[::2],
+        np.arange(4.0)[::-1],
+        np.arange(4, dtype=">f8"),
+        [1.0, 2.0, 3.0, 4.0],
+    ][k % 11]
+    return np.sum(y * x)
+
+
+@simple
+def in_place_numbers(x, k):
+    y = x * 2.0
+    y *= [-0.0, 0.0, np.nan, np.inf, -1.0, 1e308, 5e-324][k % 7]
+    return np.sum(y)
+
+
+@simple
+def in_place_by_itself(x, k):
+    y = x * 2.0
+    z = y if k % 3 else y * 1.0
+    y += z
+    y *= y
+    return np.sum(y * z)
+
+
+@simple
+def in_place_by_a_part_of_itself(x, k):
+    y = x * 2.0
+    z = y[::-1]
+    if k % 3:
+        y -= z
+    y += 1.0
+    return np.sum(y * z)
+
+
+@simple
+def in_place_powers(x, k):
+    y = x + 3.0
+    y **= [2, 2.0, 3, 3.0, 0.5, -1][k % 6]
+    return np.sum(y)
+
+
+@simple
+def in_place_of_another_operator(x, k):
+    y = x + 3.0
+    if k % 4 == 0:
+        y += x
+    elif k % 4 == 1:
+        y -= x
+    elif k % 4 == 2:
+        y *= x
+    else:
+        y = y + x
+    return np.sum(y * y)
+
+
+@simple
+def in_place_of_another_shape(x, k):
+    y = (x * 2.0).reshape(2, 2) * 1.0
+    y += [x[0], x[:2], x.reshape(2, 2), np.ones((1, 2)), np.ones((2, 1)), 1.0][k % 6]
+    return np.sum(y * np.arange(4.0).reshape(2, 2))
+
+
+@simple
+def in_place_where_it_does_not_fit(x, k):
+    y = x[:2] * 2.0
+    try:
+        y += x if k % 4 == 3 else x[:2]
+    except Exception as error:
+        return np.sum(y) * len(str(error))
+    return np.sum(y * y)
+
+
+@simple
+def in_place_while_a_view_is_held(x, k):
+    y = x * 2.0
+    v = y[:2]
+    w = v if k % 4 == 1 else None
+    del v
+    y += 1.0
+    y[1] = x[0]
+    return np.sum(y * y) + (0.0 if w is None else np.sum(w))
+
+
+@simple
+def in_place_after_a_look(x, k):
+    y = x * 2.0
+    if k % 3 == 2 and float(y[0].detach()) > 100.0:
+        y = y + 1.0
+    y += x
+    y[1:] *= 3.0
+    return np.sum(y * y)
+
+
+@simple
+def in_place_of_numbers(x, k):
+    s = x[0] * 2.0
+    t = s
+    s += x[1] if k % 3 else 1.5
+    s *= 2.0
+    s -= np.float64(k)
+    return s * t
+
+
+@simple
+def in_place_while_it_is_named(x, k):
+    y = x * 2.0
+    z = y
+    y += x
+    if k % 4 == 3:
+        z = z + 1.0
+    return np.sum(y * z)
+
+
+# ------------------------------------------------------------ writes
+
+VALUES = (
+    lambda x: 0.0,
+    lambda x: -0.0,
+    lambda x: 1,
+    lambda x: True,
+    lambda x: np.float64(2.5),
+    lambda x: np.float32(0.1),
+    lambda x: np.nan,
+    lambda x: -np.inf,
+    lambda x: x[0],
+    lambda x: x[:2],
+    lambda x: x[1:3] * 1.0,
+    lambda x: [1.0, 2.0],
+    lambda x: np.arange(2.0),
+    lambda x: np.arange(2),
+    lambda x: np.arange(4.0)[::2],
+    lambda x: np.arange(2.0)[::-1],
+    lambda x: np.broadcast_to(3.0, (2,)),
+    lambda x: np.arange(2, dtype=">f8"),
+    lambda x: np.array(4.0),
+    lambda x: np.array([5.0]),
+    lambda x: np.array([[5.0]]),
+    lambda x: np.arange(2.0, dtype=np.float32),
+    lambda x: np.frombuffer(b"\0" + np.array([1.5, 2.5]).tobytes(), np.uint8)[1:].view(np.float64),
+    lambda x: 10**30,
+    lambda x: 1j,
+    lambda x: np.arange(3.0),
+    lambda x: x,
+    lambda x: "a",
+    lambda x: None,
+    lambda x: np.matrix([1.0, 2.0]),
+    lambda x: np.ma.array([1.0, 2.0], mask=[0, 1]),
+)
+
+
+def _writes_of(name, values, first):
+    def function(x, k):
+        u = x * 2.0
+        try:
+            u[1:3] = values[k % len(values) if k > 6 else first](x)
+        except Exception as error:
+            return np.sum(u) * len(str(error))
+        return np.sum(u * u) + np.sum(1.0 / (u + 10.0))
+
+    function.__name__ = name
+    simple(function)
+
+
+for _part in range(3):
+    for _first, _name in enumerate(("number", "tensor", "array")):
+        _begin = (lambda x: 0.5, lambda x: x[:2] * 1.0, lambda x: np.array([0.5, 0.25]))[_first]
+        _writes_of(f"writes_of_what_changes_{_name}_{_part}", (_begin, *VALUES[_part::3]), 0)
+
+
+@simple
+def writes_of_arrays_that_stretch(x, k):
+    u = (x * 2.0).reshape(2, 2) * 1.0
+    u[...] = [
+        np.arange(2.0) + k,
+        np.full((2, 1), 1.0 * k),
+        np.full((1, 2), 2.0),
+        np.full((2, 2), 3.0),
+        np.arange(4.0).reshape(2, 2).T,
+        np.full((1, 1, 2), 4.0),
+    ][k % 6]
+    u[0] = x[:2]
+    return np.sum(u * u)
+
+
+@simple
+def writes_elsewhere(x, k):
+    u = x * 2.0
+    i = [1, np.int64(1), -3, True, slice(1, 2), [1], np.array([1]), (1,), (..., 1), None, int("1")]
+    u[i[k % 11 if k > 6 else 0]] = 3.0
+    return np.sum(u * x)
+
+
+@simple
+def writes_to_slices_computed_anew(x, k):
+    u = np.broadcast_to(x[0], (900,)) * 1.0
+    n = int("600") + (k > 12)
+    u[int("300") : n] = x[1]
+    u[n : n + 2] += x[2:]
+    return np.sum(u)
+
+
+@simple
+def writes_to_another_tensor(x, k):
+    u, v = x * 2.0, x * 3.0
+    w = u if k % 3 else v
+    w[0] = 5.0
+    return np.sum(u * v)
+
+
+@simple
+def part_put_elsewhere(x, k):
+    """What an operator in place has changed is written where it lies, or where it does not."""
+    u = x * 2.0
+    v = u[0:2]
+    v += 1.0
+    if k % 4 == 3:
+        u[2:4] = v
+    elif k % 4 == 2:
+        u[0:2] = v * 1.0
+    else:
+        u[0:2] = v
+    return np.sum(u * u)
+
+
+@simple
+def part_put_into_another_tensor(x, k):
+    u, w = x * 2.0, x * 3.0
+    v = u[0:2]
+    v *= 2.0
+    (w if k % 4 == 3 else u)[0:2] = v
+    return np.sum(u * w)
+
+
+@simple
+def part_of_a_part(x, k):
+    u = (x * 2.0).reshape(2, 2) * 1.0
+    u[0][1] = x[0]
+    u[1][:] += x[:2]
+    if k % 4 == 3:
+        u[1][0] = x[3]
+    return np.sum(u * u)
+
+
+@simple
+def written_while_views_are_held(x, k):
+    u = x * 2.0
+    held = [u[:2], u.reshape(2, 2), u[::-1]][k % 3] if k % 5 > 2 else None
+    u[1] = x[0]
+    u[2:] = 0.0
+    return np.sum(u * u) + (0.0 if held is None else np.sum(held * 3.0))
+
+
+@simple
+def written_view_is_kept(x, k):
+    u = x * 2.0
+    v = u[1:3]
+    v += x[0]
+    if k % 4 == 3:
+        u[1] = 7.0
+        return np.sum(u) * np.sum(v)
+    return np.sum(u * u)
+
+
+@simple
+def written_after_comparing(x, k):
+    u = x * 2.0
+    if x[0] > 0.0:
+        u[0] = 1.0
+    else:
+        u[0] = -1.0
+    u[1:] += u[0]
+    return np.sum(u * u)
+
+
+@hostile
+def array_written_is_changed_later():
+    a = np.arange(2.0)
+
+    def f(x, k):
+        u = x * 2.0
+        u[:2] = a
+        a[...] = a + 1.0
+        u[2:] = a
+        return np.sum(u * u)
+
+    return f, a
+
+
+# ------------------------------------------------------------ arrays
+
+TABLE = np.arange(48.0).reshape(4, 4, 3) * 0.1 - 1.0
+ARRAYS = (
+    lambda: TABLE[:, 1, 2],
+    lambda: TABLE[1, :, 0],
+    lambda: TABLE[::-1, 0, 0],
+    lambda: TABLE[0, ::-1, 2].copy(),
+    lambda: np.broadcast_to(0.5, (4,)),
+    lambda: TABLE[:, 1, 2].astype(np.float32)[::-1],
+    lambda: np.arange(8)[::2],
+    lambda: TABLE[:, 1, 2].astype(">f8"),
+    lambda: TABLE[:, 1, 2] > 0,
+    lambda: np.frombuffer(b"\0" + TABLE.tobytes(), np.uint8)[1:33].view(np.float64),
+    lambda: TABLE[:, :1, 2],
+    lambda: TABLE[:, 1, 2].view(np.matrix),
+    lambda: np.ma.array(TABLE[:, 1, 2], mask=[0, 0, 1, 0]),
+    lambda: TABLE[:1, 1, 2],
+    lambda: TABLE[:0, 1, 2],
+    lambda: TABLE[:, 1, 2].astype(np.float16)[::2],
+    lambda: TABLE[0, 0, 0],
+    lambda: TABLE[:, 1, 2].astype(complex)[::-1],
+    lambda: TABLE[:, 1, 2].astype(np.int8)[::-1],
+    lambda: TABLE[:, 1, 2].astype(np.longdouble),
+    lambda: TABLE[:, 1, 2] * np.nan,
+    lambda: TABLE[:, 1, 2] * -0.0,
+)
+
+
+def _operand(name, use, arrays):
+    def function(x, k):
+        try:
+            return use(x, arrays[k % len(arrays) if k > 6 else 0]())
+        except Exception as error:
+            return np.sum(x) * len(str(error))
+
+    function.__name__ = name
+    simple(function)
+
+
+for _part in range(2):
+    _arrays = (ARRAYS[0], *ARRAYS[_part::2])
+    _operand(f"strided_factor_{_part}", lambda x, a: np.real(np.sum(np.sin(x) * a)), _arrays)
+    _operand(f"strided_first_{_part}", lambda x, a: np.real(np.sum(np.divide(a, x + 5.0))), _arrays)
+    _operand(f"strided_product_{_part}", lambda x, a: np.real(np.sum((x * 2.0) @ a)), _arrays)
+    _operand(f"strided_joined_{_part}", lambda x, a: np.real(np.sum(np.concatenate([x, a]) ** 2)), _arrays)
+
+MATRICES = (
+    lambda: TABLE[:, :, 1],
+    lambda: TABLE[:, :, 1].T,
+    lambda: TABLE[:, :, 1].copy(),
+    lambda: TABLE[:, :, 1].T.copy(),
+    lambda: np.asfortranarray(TABLE[:, :, 1]),
+    lambda: TABLE[::-1, :, 1],
+    lambda: TABLE[:, ::-1, 1],
+    lambda: TABLE[::-1, ::-1, 1],
+    lambda: TABLE[:, :1, 1],
+    lambda: TABLE[:1, :, 1],
+    lambda: np.broadcast_to(TABLE[:, 0, 1], (4, 4)),
+    lambda: np.broadcast_to(TABLE[:, :1, 1], (4, 4)),
+    lambda: np.broadcast_to(0.25, (4, 4)),
+    lambda: TABLE[:, 0],
+    lambda: TABLE[0],
+)
+for _begin in range(4):
+    _given = (*MATRICES[_begin:], *MATRICES[:_begin])
+    _operand(
+        f"matrix_in_any_order_{_begin}",
+        lambda x, a: np.sum(np.reshape((x[:, None] * x) * a, -1, order="A")[:9] * np.arange(9.0)),
+        _given,
+    )
+    _operand(f"matrix_summed_{_begin}", lambda x, a: np.sum(np.sum(a * x, axis=0) @ (a @ x)), _given)
+
+
+@hostile
+def strided_array_changes_in_between():
+    table = np.arange(16.0).reshape(4, 4)
+
+    def f(x, k):
+        y = x * table[:, 1]
+        table[:, 1] += 1.0
+        y = y * table[:, 1] + table[:, 1]
+        table[k % 4, 1] = -0.0
+        return np.sum(y / (2.0 + table[:, 1]))
+
+    return f, table
+
+
+@simple
+def large_strided_array(x, k):
+    a = np.arange(6000.0).reshape(3000, 2)[:: 1 if k % 2 else -1, k % 2]
+    return np.sum(x[0] * a) * 1e-6 + np.sum(a[:2000] * x[1]) * 1e-6
