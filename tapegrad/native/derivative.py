@@ -14,6 +14,7 @@ from numba.core import cgutils, types
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError, TypingError
 from numba.extending import intrinsic, overload
+from numpy import ndarray
 
 from tapegrad.core.base import Handle
 from tapegrad.errors import DTypeError
@@ -345,22 +346,11 @@ class Derivative:
         return f"<tg.func.{self.__name__}>"
 
     def __call__(self, *args: Any) -> Any:
-        tensors = bool(args) and holds_tensors(args[-1])
         for x in args:
-            if isinstance(x, Handle):
-                tensors = True
-            elif isinstance(x, np.ndarray) and not x.dtype.isnative:  # of `*args` Numba sees no byte order
-                raise DTypeError(
-                    f"{self.__name__}: an argument is of the other byte order, {x.dtype.str}; pass "
-                    "x.astype(x.dtype.newbyteorder('='))"
-                )
-        if tensors:
-            if self._of_tensors is None:
-                raise TypeError(
-                    f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "
-                    "and backward"
-                )
-            return self._of_tensors(*args)
+            if (type(x) is not ndarray or not x.dtype.isnative) and type(x) is not float:
+                if self._takes_tensors(args):
+                    return self._of_tensors(*args)  # type: ignore[misc]
+                break
         try:
             return self._compiled(*args)
         except NumbaError as error:
@@ -368,6 +358,23 @@ class Derivative:
             if not code.co_flags & inspect.CO_VARARGS:
                 args = args[: code.co_argcount]  # behind them may stand a direction
             raise explain.explained(error, self.__wrapped__, args) from error
+
+    def _takes_tensors(self, args: tuple[Any, ...]) -> bool:
+        """Whether some of these are Tensors; refuses what neither Tensors nor compiled code take."""
+        for x in args:
+            if isinstance(x, ndarray) and not x.dtype.isnative:  # of `*args` Numba sees no byte order
+                raise DTypeError(
+                    f"{self.__name__}: an argument is of the other byte order, {x.dtype.str}; pass "
+                    "x.astype(x.dtype.newbyteorder('='))"
+                )
+        if not (any(isinstance(x, Handle) for x in args) or holds_tensors(args[-1])):
+            return False
+        if self._of_tensors is None:
+            raise TypeError(
+                f"{self.__name__} takes numbers and arrays; Tensors are differentiated by tg.grad "
+                "and backward"
+            )
+        return True
 
 
 def moving_of(argnums: int | Sequence[int]) -> tuple[int, ...]:

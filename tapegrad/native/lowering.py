@@ -20,7 +20,6 @@ from numba.core.funcdesc import default_mangler
 from numba.core.lowering import Lower
 from numba.core.postproc import VariableLifetime
 from numba.core.typed_passes import NativeLowering
-from numba.core.unsafe import eh
 
 from tapegrad.native import record
 from tapegrad.native.annotations import Block, Key, RightSide, Signature, Statement, Type, Value, Variable
@@ -134,9 +133,6 @@ class TwinLower(BorrowingLower):
 
     def lower_function_body(self) -> Value:
         """Emit a function, and tell LLVM that the program's memory is not that of tapes."""
-        values = [line.value for block in self.blocks.values() for line in block.find_insts(ir.Assign)]
-        tries = any(isinstance(one, ir.Global) and one.value is eh.exception_check for one in values)
-        self._carries = not tries and not self.generator_info
         self._labels = {id(block): label for label, block in self.blocks.items()}
         self._lifetime = VariableLifetime(self.blocks)
         self._carried: dict[int, tuple[record.Record | None, _Known]] = {}  # to blocks by their labels
@@ -158,7 +154,7 @@ class TwinLower(BorrowingLower):
     def lower_inst(self, inst: Statement) -> None:
         """Emit an instruction."""
         known = self._known
-        if isinstance(inst, (ir.Jump, ir.Branch)) and self._carries:
+        if isinstance(inst, (ir.Jump, ir.Branch)) and not self.generator_info:
             self._carry(inst)
         straight = self._straight(inst)
         if not straight:

@@ -30,6 +30,18 @@ def solve(a, w):
     return np.sum(np.linalg.solve(a, w) * w)
 
 
+def inv(a, w):
+    return np.sum(np.linalg.inv(a) * w)
+
+
+def det(a, w):
+    return np.linalg.det(a / a[0, 0]) * w[0, 0]
+
+
+def slogdet(a, w):
+    return np.linalg.slogdet(a)[1] * w[0, 0]
+
+
 def cholesky(a, w):
     return np.sum(np.linalg.cholesky(a) * w)
 
@@ -78,7 +90,7 @@ def programs(n):
     even = square @ square.T / n + np.eye(n)
     scales = np.exp(rng.uniform(size=n))
     similar = even * scales / scales[:, None]  # not symmetric, and its eigenvalues are real
-    cases = dict.fromkeys((product, solve, qr, svd, svd_values, pinv, lstsq), general)
+    cases = dict.fromkeys((product, solve, inv, det, slogdet, qr, svd, svd_values, pinv, lstsq), general)
     return cases | {cholesky: even, eigh: even, eig: similar, eigvals: similar}, w
 
 

@@ -193,3 +193,91 @@ def tries(x):
 
 def test_numbers_that_a_handler_reads():
     agrees(tries, X, on_tensors=lambda x: (x[0] * x[1]) ** 2 * x[2] * x[0] + x[0] * x[1])
+
+
+@njit
+def several(x):
+    t, a, e = np.zeros(2), x[0] * x[1], x[1] * x[2]
+    t[1] = x[1]
+    try:
+        t[0] = a
+        b = a / (x[2] - 0.4)
+        t[0] = b * e
+    except Exception:
+        a = a * t[0] * t[1] + e
+    return a * t[0]
+
+
+def test_what_raises_amid_a_try_block():
+    def by_hand(x):
+        a, e = x[0] * x[1], x[1] * x[2]
+        return a * a / (x[2] - 0.4) * e if x[2] > 0.4 else (a * a * x[1] + e) * a
+
+    agrees(several, [1.7, 3.0, 0.5], X, on_tensors=by_hand)
+
+
+@njit
+def near_or_caught(x):
+    s = 0.0
+    d = x[0] - x[1]
+    r = np.sqrt(d * d + 0.1)
+    if r < 1.0:
+        s += d * r
+    try:
+        if x[2] < 1.0:
+            raise ValueError
+        s *= x[2]
+    except Exception:
+        s += 1.0
+    return s
+
+
+def test_records_go_on_over_branches_beside_a_try_block():
+    near = recorded(near_or_caught, np.array([1.0, 1.2, 0.4]))
+    assert recorded(near_or_caught, np.array([1.0, 5.0, 0.4])).nbytes == 0 < near.nbytes
+    agrees(near_or_caught, [1.0, 1.2, 0.4], [1.0, 1.2, 1.4])
+
+
+@njit
+def both_leave(t, x):
+    a = x[0] * x[1]
+    b = a / (x[2] - 0.4)
+    if b > 0.0:
+        t[0] = a / (x[1] - 3.0)
+    else:
+        c = b * x[1] * x[1]
+        t[0] = c * b
+        t[1] = c / (x[0] - 1.7) * b
+    return b
+
+
+@njit
+def both_caught(x):
+    t = np.zeros(2)
+    try:
+        both_leave(t, x)
+    except Exception:
+        t[1] = x[0] * x[2]
+    return t[0] * x[0] + t[1]
+
+
+def test_each_way_ends_its_own_record_where_it_leaves():
+    def by_hand(x):
+        b = x[0] * x[1] / (x[2] - 0.4)
+        return b * b * x[1] * x[1] * x[0] + x[0] * x[2]
+
+    agrees(both_caught, [1.7, 3.0, 0.3], on_tensors=by_hand)
+    agrees(both_caught, [2.0, 3.0, 0.5], on_tensors=lambda x: x[0] * x[2])
+
+
+@njit
+def unread(x):
+    a = x[2] - 0.4
+    b = x[0] / a
+    return x[1] * x[0] if b > 2.0 else x[2] * x[0]
+
+
+def test_what_may_leave_before_branches_that_read_nothing_of_it():
+    agrees(unread, [1.7, 3.0, 0.5], [0.1, 3.0, 0.9])
+    with pytest.raises(ZeroDivisionError):
+        tg.func.grad(unread)(X)
