@@ -22,7 +22,7 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     """Take operand q of n items into a frame; the bytes of its value, -1 if it is left to Python.
 
     PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. That is
-    SECURED where the operand is memory that others can write to.
+    SECURED where the operand is memory that others can write to, so that no view of it may be recorded.
     """
     g, f, x = i64(shared()), i64(frame), i64(items)[q]
     at, value, kind, fresh = 0, x, obj(x).type, 0
@@ -43,7 +43,7 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
         at, fresh = secured(sheet, tape, q, items, n, x, 0), SECURED
         if at == 0:
             return forgive() - 1
-    elif at == 0 and is_exposed(sheet, x):
+    elif at == 0 and is_exposed(x):
         if obj(x).v != value:
             return -1  # written to by a finalizer
         at, fresh = secured(sheet, tape, q, items, n, value, obj(x).at), SECURED
@@ -59,10 +59,10 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     return size
 
 
-def is_exposed(sheet: int, x: int) -> int:
-    """Whether an operand is a leaf to whose memory others can write, and the op makes no view of that."""
+def is_exposed(x: int) -> int:
+    """Whether an operand is a leaf to whose memory others can write."""
     g = i64(shared())
-    if obj(x).type != g.tensor_type or i64(sheet).pointwise == 0:
+    if obj(x).type != g.tensor_type:
         return 0
     if obj(x).tape != g.none_at_all or obj(x).at == 0 or obj(obj(x).v).type != g.ndarray_type:
         return 0

@@ -5,7 +5,7 @@ Where an operand or a mode is out of the ordinary the caller, `tapegrad.core.dis
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
-from tapegrad.kernels.replay.committing import commit
+from tapegrad.kernels.replay.committing import commit_apart
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop, in_force, is_deferred, left, open_tape, tape_of
 from tapegrad.kernels.replay.words import (
@@ -70,7 +70,7 @@ def recorded(op: int, value: int, operands: int, attrs: int, values: int) -> int
     tape = tape_of(begin)
     if tape == 0 or tape == UNHANDLED:
         return tape
-    frame, largest, taken = stack(OPERAND_WORDS), 0, 0
+    frame, largest, taken, apart = stack(OPERAND_WORDS), 0, 0, 0
     for q in range(n):
         if largest >= 0:
             size = admit(sheet, tape, frame, q, items, n)
@@ -82,18 +82,25 @@ def recorded(op: int, value: int, operands: int, attrs: int, values: int) -> int
                 x = i64(items)[q]
                 if values != 0 and i64(frame)[VALUE + q] != i64(values)[q]:
                     largest = -1  # written to by a finalizer
-                if obj(x).type == g.ndarray_type and obj(value).type == g.ndarray_type:
-                    if i64(frame)[NEW_CONST + q] != 0 and may_be_view(value, x):
+                if i64(frame)[NEW_CONST + q] != 0 and may_be_view(value, i64(frame)[VALUE + q]):
+                    if obj(x).type == g.ndarray_type:
                         largest = -1  # of memory that others can write to
+                    else:
+                        apart = 1
     out = left()
     if largest >= 0:
-        out = with_attributes(sheet, tape, frame, n, value, largest, attrs)
+        out = with_attributes(sheet, tape, frame, n, value, largest, attrs, apart)
     invoke(g.decref, tape)
     return drop(frame, taken, out)
 
 
 def may_be_view(value: int, x: int) -> int:
-    """Whether an array computed from another one may lie in its memory, as far as owners tell."""
+    """Whether a value computed from another one may lie in its memory, as far as owners tell."""
+    g = i64(shared())
+    if obj(value).type != g.ndarray_type or obj(x).type != g.ndarray_type:
+        return 0
+    if value == x:
+        return 1
     if obj(value).base == 0 or is_deferred(value):
         return 0
     owner = owner_of(value)
@@ -141,8 +148,10 @@ def sheet_of(op: int) -> int:
     return sheet
 
 
-def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, largest: int, attrs: int) -> int:
-    """As `commit`, with what follows from attributes: the number that a record holds, the window it views."""
+def with_attributes(
+    sheet: int, tape: int, frame: int, n: int, value: int, largest: int, attrs: int, apart: int
+) -> int:
+    """As `commit_apart`, with what follows from attributes: a record's number, the window it views."""
     g, s, args = i64(shared()), i64(sheet), stack(1)
     number, words = g.zero, 0
     invoke(g.incref, number)
@@ -180,7 +189,7 @@ def with_attributes(sheet: int, tape: int, frame: int, n: int, value: int, large
             return 0
     if words == UNHANDLED:
         words = 0
-    out = commit(sheet, tape, frame, n, number, value, largest, attrs, words)
+    out = commit_apart(sheet, tape, frame, n, number, value, largest, attrs, words, apart)
     if words != 0:
         invoke(g.decref, words)
     invoke(g.decref, number)

@@ -176,6 +176,19 @@ def commit(
     return drop_position(shade, out)
 
 
+def commit_apart(
+    sheet: int, tape: int, frame: int, n: int, number: int, value: int, largest: int, attrs: int, words: int,
+    apart: int,
+) -> int:  # fmt: skip
+    """As `commit`, of a copy of the value where that is to be `apart` from memory that others write to."""
+    if apart == 0:
+        return commit(sheet, tape, frame, n, number, value, largest, attrs, words)
+    value = call(i64(shared()).new_copy, value, C_ORDER)
+    if value == 0:
+        return 0
+    return drop_position(value, commit(sheet, tape, frame, n, number, value, largest, attrs, words))
+
+
 def reads_of(sheet: int, tape: int, frame: int, n: int) -> int:
     """A mask of the operands, and 8 for the result, whose values the derivatives of an op read."""
     reads, f = 0, i64(frame)

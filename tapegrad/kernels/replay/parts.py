@@ -2,7 +2,7 @@
 
 from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit
-from tapegrad.kernels.replay.committing import commit
+from tapegrad.kernels.replay.committing import commit, commit_apart
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched_part
 from tapegrad.kernels.replay.operands import drop, in_force, left, size_of, tape_of
@@ -96,17 +96,17 @@ def element_of(tape: int, frame: int, value: int, key: int) -> int:
 
 
 def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
-    """Record a view, which sees what is written to the Tensor, and is seen."""
-    g, args = i64(shared()), stack(3)
+    """Record a view, which sees what is written to the Tensor, and is seen; where others write, a copy."""
+    g, args, apart, largest = i64(shared()), stack(3), i64(frame)[NEW_CONST], size_of(i64(frame)[VALUE])
     words = window_words(i64(frame)[VALUE], value, 0)
     if words == 0 or words == UNHANDLED:
         return words
     attrs, out = attributes(key, 0), 0
     if attrs != 0:
-        out = commit(g.getitem_sheet, tape, frame, 1, g.zero, value, size_of(i64(frame)[VALUE]), attrs, words)
+        out = commit_apart(g.getitem_sheet, tape, frame, 1, g.zero, value, largest, attrs, words, apart)
         invoke(g.decref, attrs)
     invoke(g.decref, words)
-    if out == 0 or out == UNHANDLED:
+    if out == 0 or out == UNHANDLED or apart != 0:
         return out
     i64(args)[0], i64(args)[1], i64(args)[2] = self, out, i64(frame)[VALUE]
     joined = call(g.vectorcall, g.join, args, 3, 0)
