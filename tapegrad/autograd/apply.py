@@ -39,8 +39,8 @@ from tapegrad.kernels import abi
 from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
-from tapegrad.tape.record import Place, slot
-from tapegrad.tape.tape import Tape, close, current, local
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import Place, Tape, close, current, local
 from tapegrad.tensor import Tensor
 
 __all__ = ["applied", "as_tensor", "holds_numbers"]

@@ -20,8 +20,8 @@ from tapegrad.engine.plan import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
-from tapegrad.tape.record import CONST, LINK, Place, Record, slot
-from tapegrad.tape.tape import Cell, Tape
+from tapegrad.tape.record import CONST, LINK, Record, slot
+from tapegrad.tape.tape import Cell, Place, Tape
 from tapegrad.tensor import Tensor
 
 __all__ = [

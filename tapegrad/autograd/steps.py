@@ -25,8 +25,8 @@ from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
-from tapegrad.tape.record import Place, Record, slot
-from tapegrad.tape.tape import Tape, current, leave, local
+from tapegrad.tape.record import Record, slot
+from tapegrad.tape.tape import Place, Tape, current, leave, local
 from tapegrad.tensor import Tensor
 
 if TYPE_CHECKING:
