@@ -11,7 +11,7 @@ import tapegrad as tg
 HERE = Path(tg.__file__).parent
 LINES = 60  # of a function's body
 FLOORS = (  # lowest first; a module imports from its own package and from lower floors
-    "errors", "config", "progress", "kernels", "tape", "ops", "engine", "core", "numpy_api", "tensor",
+    "errors", "config", "progress", "kernels", "tape", "ops", "engine", "core", "tensor", "numpy_api",
     "creation", "array_api", "autograd", "native", "func", "compilation", "scipy", "warmup", "batch",
     "interop", "bench", "diagnostics", "__init__", "__main__",
 )  # fmt: skip
@@ -99,7 +99,7 @@ DEFERRED = {
     "tapegrad.diagnostics": 3,  # what only a display or a report needs
     "tapegrad.diagnostics.graph": 5,
     "tapegrad.diagnostics.reports": 1,
-    "tapegrad.numpy_api.sparse": 1,  # it imports SciPy
+    "tapegrad.core.sparse": 1,  # it imports SciPy
 }
 
 
