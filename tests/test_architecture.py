@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,14 +28,12 @@ def floor_of(module):
 
 
 def imports_of(path):
-    """(line, module of ours) of every import in a file, those inside functions too, of types alone not."""
+    """(line, module of ours) of every import in a file, those inside functions and for types too."""
     package = path.relative_to(HERE.parent).parent.parts
     found = []
 
     def visit(node):
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-                child = ast.Module(child.orelse, [])
             if isinstance(child, ast.Import):
                 names = [alias.name for alias in child.names]
             elif isinstance(child, ast.ImportFrom):
@@ -92,6 +91,15 @@ def test_imports_go_down():
 def test_no_modules_import_one_another():
     graph = {module: {name for _, name in imports_of(path)} - {module} for module, path in MODULES.items()}
     assert not circles(graph), "\n".join(map(str, circles(graph)))
+
+
+def test_imports_for_types_count():
+    """Else a file could name the class of one that imports it, and nobody reads one without the other."""
+    names = {name for _, name in imports_of(MODULES["tapegrad.compilation.planning"])}
+    text = MODULES["tapegrad.compilation.planning"].read_text("utf-8")
+    for_types = re.search(r"if TYPE_CHECKING:\n((?:    .*\n)+)", text)[1]
+    found = re.findall(r"from (tapegrad\.[\w.]+) import", for_types)
+    assert found and names > set(found)
 
 
 # Modules of ours that are imported inside of functions, by how many imports, and why.
