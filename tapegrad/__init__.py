@@ -46,6 +46,7 @@ from tapegrad.creation import (
 from tapegrad.diagnostics import report, show_config
 from tapegrad.diagnostics.functions import instead_of as _instead_of
 from tapegrad.native import njit
+from tapegrad.numpy_api import install as _answer_numpy
 from tapegrad.numpy_api import logsumexp
 from tapegrad.tensor import Tensor, asarray, from_numpy, tensor
 
@@ -92,6 +93,7 @@ __version__ = "0.1.0"
 
 # What lower floors call of higher ones, which they cannot import, they are given here and nowhere else.
 _base.use(Tensor, _take_history)
+_answer_numpy()
 _compiled_methods.install(Tensor)
 _callers.offer(_instead_of)
 _other_names.explain_methods(Tensor)

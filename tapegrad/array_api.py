@@ -21,9 +21,9 @@ import numpy as np
 from numpy import linalg
 
 from tapegrad import creation
-from tapegrad.core.base import DType, Operand, Shape, is_tensor, value_of
+from tapegrad.core.base import DType, Shape, value_of
 from tapegrad.core.dispatch import contains_tensor
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, is_tensor
 from tapegrad.tensor import asarray as _as_tensor
 
 __array_api_version__ = np.__array_api_version__

@@ -27,10 +27,10 @@ from uuid import uuid4
 import numpy as np
 
 from tapegrad import func
-from tapegrad.core.base import Operand
 from tapegrad.func.calls import named
 from tapegrad.func.trees import Tree, map_tree
 from tapegrad.progress import progress as shown
+from tapegrad.tensor import Operand
 from tapegrad.warmup import warm_up
 
 if TYPE_CHECKING:

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad import numpy_api as fn
-from tapegrad.core.base import Operand, is_tensor, value_of
+from tapegrad.core.base import value_of
+from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
 from tapegrad.errors import BorderError, ShapeError
-from tapegrad.tensor import Tensor, tensor
+from tapegrad.numpy_api.building import full as filled
+from tapegrad.numpy_api.building import full_like as filled_like
+from tapegrad.numpy_api.shapes import stack
+from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.tensor import Operand, Tensor, is_tensor, tensor
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -26,7 +30,7 @@ SHAPED = {"zeros", "ones", "eye", "zeros_like", "ones_like", "empty_like"}  # no
 
 def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        if fn.any_follows((*args, *kwargs.values())):
+        if any_follows((*args, *kwargs.values())):
             composed = FROM_TENSORS.get(name)
             if composed is None:
                 raise BorderError(
@@ -60,7 +64,7 @@ def _arange(start: Any, stop: Operand | None = None, step: Any = 1, dtype: DType
     whole = np.arange(*(value_of(v) for v in (start, stop, step)), dtype=dtype)
     steps = np.arange(whole.size).astype(whole.dtype)
     found = start + steps * step
-    return fn.astype(found if is_tensor(found) else tensor(found), whole.dtype)
+    return astype(found if is_tensor(found) else tensor(found), whole.dtype)
 
 
 def _of_values(function: Any) -> Any:
@@ -71,7 +75,7 @@ def _of_values(function: Any) -> Any:
 
 # What of these has a derivative by an argument, or none as it takes only the shape and dtype of it.
 FROM_TENSORS = {
-    "arange": _arange, "full": fn.full, "full_like": fn.full_like, "linspace": np.linspace,
+    "arange": _arange, "full": filled, "full_like": filled_like, "linspace": np.linspace,
     **{f"{name}_like": _of_values(getattr(np, f"{name}_like")) for name in ("zeros", "ones", "empty")},
 }  # fmt: skip
 zeros = _constructor(np.zeros, "tg.zeros(2)", "tensor([0., 0.])")
@@ -110,11 +114,11 @@ def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     tensor(5.)
     """
     if is_tensor(data):
-        return fn.copy(data) if dtype is None else fn.astype(fn.copy(data), dtype)  # type: ignore[no-any-return]
+        return copy(data) if dtype is None else astype(copy(data), dtype)  # type: ignore[no-any-return]
     if not contains_tensor(data):
         return tensor(data, dtype)
-    result = fn.stack([_nested(item) for item in data])
-    return result if dtype is None else fn.astype(result, dtype)  # type: ignore[no-any-return]
+    result = stack([_nested(item) for item in data])
+    return result if dtype is None else astype(result, dtype)  # type: ignore[no-any-return]
 
 
 def _nested(data: Operand) -> Any:
@@ -123,5 +127,5 @@ def _nested(data: Operand) -> Any:
         if len({np.shape(value_of(p)) for p in parts}) > 1:
             shapes = [np.shape(value_of(p)) for p in parts]
             raise ShapeError(f"array: parts of different shapes {shapes}")
-        return fn.stack(parts)
-    return fn.tensor_of(data)
+        return stack(parts)
+    return tensor_of(data)

@@ -7,33 +7,31 @@ import operator
 import reprlib
 import sys
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
-from tapegrad import numpy_api as fn
+from tapegrad.core import array_methods, base, dispatch, forward_mode
+from tapegrad.core.array_methods import ArrayMethods
 from tapegrad.core.base import (
     Handle,
-    Operand,
     extra,
     has_tangent,
     join,
     like_of,
     needs_derivative,
-    previous_cells,
     refresh_history,
+    renew,
     requires_grad,
     separate_storage,
     strip_tangents,
     value_of,
-    wrap,
 )
 from tapegrad.core.callers import asking, way_out
+from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import (
-    apply,
     as_tape_value,
     contains_tensor,
     enabled,
@@ -42,12 +40,16 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
+from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.indices import getitem
 from tapegrad.core.inplace import become, forget, lend, write
+from tapegrad.core.nodes import Node, RemovableHandle
+from tapegrad.core.operators import FAST, OPERANDS, REFLECTED, power
+from tapegrad.core.sparse import is_sparse, sparse_times, times_sparse
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
-from tapegrad.numpy_api.methods import ArrayMethods
 from tapegrad.ops import BY_OPCODE
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape import pool
@@ -55,21 +57,33 @@ from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Cell
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike
-
-    from tapegrad.autograd.graph import Node
-    from tapegrad.autograd.hooks import RemovableHandle
+    from numpy.typing import ArrayLike, DTypeLike
 
 __all__ = ["Tensor", "asarray", "from_numpy", "tensor"]
 
+P = ParamSpec("P")
 Result = TypeVar("Result")
 Binary = Callable[[Any, Any], "Tensor"]
 Unary = Callable[[Any], "Tensor"]
 SCALARS = {np.float64, np.float32, np.complex128, np.complex64}
 NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
-UFUNCS = fn.UFUNCS
-_getitem = fn.getitem
-_timed_getitem = timed("getitem")(_getitem)
+# What all above takes and makes: the handles of `core` are Tensors.
+TensorOrArray: TypeAlias = "Tensor | np.ndarray"
+Operand: TypeAlias = "Tensor | ArrayLike"
+Out: TypeAlias = "TensorOrArray | None"
+
+
+def _of_tensors(function: Callable[P, Handle]) -> Callable[P, Tensor]:
+    """Give what makes handles the type of what it makes, as `core.base.use` has told it to."""
+    return function  # type: ignore[return-value]
+
+
+wrap, alias_of, recall = _of_tensors(base.wrap), _of_tensors(base.alias_of), _of_tensors(base.recall)
+apply, record = _of_tensors(dispatch.apply), _of_tensors(dispatch.record)
+wrap_without_history = _of_tensors(dispatch.wrap_without_history)
+attach, without_history = _of_tensors(forward_mode.attach), _of_tensors(forward_mode.without_history)
+is_tensor: Callable[[Operand], TypeGuard[Tensor]] = base.is_tensor  # type: ignore[assignment]
+_timed_getitem = timed("getitem")(getitem)
 
 
 def _not_known(self: Any, other: Any) -> Any:
@@ -82,7 +96,7 @@ def _operator(
     """Return an operator's method, which leaves operands of other kinds to their own."""
 
     def call(self: Any, other: Any) -> Tensor:
-        return (function if isinstance(other, fn.OPERANDS) else otherwise)(self, other)
+        return (function if isinstance(other, OPERANDS) else otherwise)(self, other)
 
     return call
 
@@ -91,7 +105,7 @@ def _reflected(
     function: Callable[[Any, Any], Result], otherwise: Any = _not_known
 ) -> Callable[[Any, Any], Result]:
     def call(self: Any, other: Any) -> Any:
-        return (function if isinstance(other, fn.OPERANDS) else otherwise)(other, self)
+        return (function if isinstance(other, OPERANDS) else otherwise)(other, self)
 
     return call
 
@@ -134,7 +148,7 @@ def _left_to_tensors() -> bool:
     above = frame.f_back
     if above is None or above.f_code.co_name != "__matmul__":
         return False
-    return fn.is_sparse(frame.f_locals.get("self"))
+    return is_sparse(frame.f_locals.get("self"))
 
 
 class Tensor(ArrayMethods):
@@ -216,16 +230,16 @@ class Tensor(ArrayMethods):
     @property
     def real(self) -> Tensor:
         """The real part: of a complex Tensor a copy."""
-        return fn.real(self)
+        return array_methods.real(self)
 
     @property
     def imag(self) -> Tensor:
         """The imaginary part, a copy."""
-        return fn.imag(self)
+        return array_methods.imag(self)
 
     def conj(self) -> Tensor:
         """The complex conjugate; a real Tensor itself, as in NumPy."""
-        return fn.conj(self) if self.dtype.kind == "c" else self
+        return UFUNCS[np.conjugate](self) if self.dtype.kind == "c" else self
 
     conjugate = conj
 
@@ -261,19 +275,10 @@ class Tensor(ArrayMethods):
             state = extra(self)
             note_escape(self)  # from here on it is a beginning, unknown to a Function
             state.call = None
-            self._renew()  # first: to tapes the leaf is another one than the constant it was
+            renew(self)  # first: to tapes the leaf is another one than the constant it was
             state.requires_grad = requires_grad
             separate_storage(self)
         return self
-
-    def _renew(self) -> None:
-        """Be known to tapes as another one from now on: what they recorded stays as it was."""
-        if self._at is not None and self._extra is not None:
-            self._extra.cells = [*self._extra.cells, weakref.ref(self._at)]
-            previous_cells(self)
-        before, self._at = self._at, Cell(self)
-        if before is not None:
-            self._at.hooks = before.hooks
 
     @property
     def is_leaf(self) -> bool:
@@ -377,7 +382,7 @@ class Tensor(ArrayMethods):
             raise _no_gradient(value.dtype)
         shown = None if value._extra is None else value._extra.shown
         state = extra(self)
-        self._renew()
+        renew(self)
         if state.storage is not None:
             state.version = state.storage.memory.writes
             state.storage.remove(self)
@@ -420,7 +425,7 @@ class Tensor(ArrayMethods):
 
     def put(self, indices: Operand, values: Operand, mode: str = "raise") -> None:
         """Write to elements by their number in C order; values repeat."""
-        fn.put(self, indices, values, mode)
+        FUNCTIONS[np.put](self, indices, values, mode)
 
     def zero_(self) -> Tensor:
         """Let all elements be zero."""
@@ -448,11 +453,11 @@ class Tensor(ArrayMethods):
 
     def clone(self) -> Tensor:
         """A copy with the same history."""
-        return fn.copy(self)
+        return copy(self)
 
     def copy(self, order: str = "C") -> Tensor:
         """A copy with the same history, by NumPy's name."""
-        return fn.copy(self, order)
+        return copy(self, order)
 
     # ------------------------------------------------------------ out to Python and NumPy
 
@@ -550,7 +555,7 @@ class Tensor(ArrayMethods):
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
             raise TypeError("iteration over a 0-d Tensor; .item() is its number")
-        return (fn.getitem(self, k) for k in range(len(like_of(self))))
+        return (getitem(self, k) for k in range(len(like_of(self))))
 
     def __contains__(self, item: Operand) -> bool:
         return bool(np.any(self._v == value_of(item)))
@@ -621,18 +626,18 @@ class Tensor(ArrayMethods):
 
     # ------------------------------------------------------------ operators
 
-    __add__: ClassVar[Binary] = fn.FAST["add"]
-    __radd__: ClassVar[Binary] = fn.REFLECTED["add"]
-    __sub__: ClassVar[Binary] = fn.FAST["subtract"]
-    __rsub__: ClassVar[Binary] = fn.REFLECTED["subtract"]
-    __mul__: ClassVar[Binary] = fn.FAST["multiply"]
-    __rmul__: ClassVar[Binary] = fn.REFLECTED["multiply"]
-    __truediv__: ClassVar[Binary] = fn.FAST["divide"]
-    __rtruediv__: ClassVar[Binary] = fn.REFLECTED["divide"]
-    __mod__: ClassVar[Binary] = fn.FAST["remainder"]
-    __rmod__: ClassVar[Binary] = fn.REFLECTED["remainder"]
-    __divmod__: Any = _operator(fn.UFUNCS[np.divmod])  # a pair
-    __rdivmod__ = _reflected(fn.UFUNCS[np.divmod])
+    __add__: ClassVar[Binary] = FAST["add"]
+    __radd__: ClassVar[Binary] = REFLECTED["add"]
+    __sub__: ClassVar[Binary] = FAST["subtract"]
+    __rsub__: ClassVar[Binary] = REFLECTED["subtract"]
+    __mul__: ClassVar[Binary] = FAST["multiply"]
+    __rmul__: ClassVar[Binary] = REFLECTED["multiply"]
+    __truediv__: ClassVar[Binary] = FAST["divide"]
+    __rtruediv__: ClassVar[Binary] = REFLECTED["divide"]
+    __mod__: ClassVar[Binary] = FAST["remainder"]
+    __rmod__: ClassVar[Binary] = REFLECTED["remainder"]
+    __divmod__: Any = _operator(UFUNCS[np.divmod])  # a pair
+    __rdivmod__ = _reflected(UFUNCS[np.divmod])
     __and__, __rand__ = _operator(np.bitwise_and), _reflected(np.bitwise_and)
     __or__, __ror__ = _operator(np.bitwise_or), _reflected(np.bitwise_or)
     __xor__, __rxor__ = _operator(np.bitwise_xor), _reflected(np.bitwise_xor)
@@ -643,14 +648,14 @@ class Tensor(ArrayMethods):
     __ixor__ = _in_place(operator.xor, "^=")
     __ilshift__ = _in_place(operator.lshift, "<<=")
     __irshift__ = _in_place(operator.rshift, ">>=")
-    __floordiv__ = _operator(fn.UFUNCS[np.floor_divide])
-    __rfloordiv__ = _reflected(fn.UFUNCS[np.floor_divide])
-    __pow__: ClassVar[Binary] = fn.power
-    __rpow__: ClassVar[Binary] = _reflected(fn.power)
-    __matmul__: ClassVar[Binary] = _operator(fn.matmul, fn.times_sparse)
-    __rmatmul__: ClassVar[Binary] = _reflected(fn.matmul, fn.sparse_times)
-    __neg__: ClassVar[Unary] = fn.FAST["negative"]
-    __abs__: ClassVar[Unary] = fn.FAST["absolute"]
+    __floordiv__ = _operator(UFUNCS[np.floor_divide])
+    __rfloordiv__ = _reflected(UFUNCS[np.floor_divide])
+    __pow__: ClassVar[Binary] = power
+    __rpow__: ClassVar[Binary] = _reflected(power)
+    __matmul__: ClassVar[Binary] = _operator(UFUNCS[np.matmul], times_sparse)
+    __rmatmul__: ClassVar[Binary] = _reflected(UFUNCS[np.matmul], sparse_times)
+    __neg__: ClassVar[Unary] = FAST["negative"]
+    __abs__: ClassVar[Unary] = FAST["absolute"]
     __iadd__ = _in_place(operator.add, "+=")
     __isub__ = _in_place(operator.sub, "-=")
     __imul__ = _in_place(operator.mul, "*=")
@@ -659,40 +664,34 @@ class Tensor(ArrayMethods):
     __imatmul__ = _in_place(operator.matmul, "@=")
     __ifloordiv__ = _in_place(operator.floordiv, "//=")
     __imod__ = _in_place(operator.mod, "%=")
-    __eq__: Any = _operator(fn.UFUNCS[np.equal])  # of anything else than numbers it is a bool
-    __ne__: Any = _operator(fn.UFUNCS[np.not_equal])
-    __lt__ = _operator(fn.UFUNCS[np.less])
-    __le__ = _operator(fn.UFUNCS[np.less_equal])
-    __gt__ = _operator(fn.UFUNCS[np.greater])
-    __ge__ = _operator(fn.UFUNCS[np.greater_equal])
+    __eq__: Any = _operator(UFUNCS[np.equal])  # of anything else than numbers it is a bool
+    __ne__: Any = _operator(UFUNCS[np.not_equal])
+    __lt__ = _operator(UFUNCS[np.less])
+    __le__ = _operator(UFUNCS[np.less_equal])
+    __gt__ = _operator(UFUNCS[np.greater])
+    __ge__ = _operator(UFUNCS[np.greater_equal])
 
     def __invert__(self) -> Tensor:
         return np.invert(self)  # type: ignore[return-value]
 
     def __pos__(self) -> Tensor:
-        return fn.UFUNCS[np.positive](self)
+        return copy(self)
 
     def __getitem__(self, index: Any) -> Tensor:
-        return (_getitem if enabled() is True else _timed_getitem)(self, index)
+        return (getitem if enabled() is True else _timed_getitem)(self, index)
 
     def __setitem__(self, index: Any, value: Operand) -> None:
         write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Any) -> Any:
-        if not kwargs and method == "__call__":
-            function = UFUNCS.get(ufunc)
-            if function is not None:
-                return function(*inputs)
-        return fn.call_ufunc(ufunc, method, inputs, kwargs)
-
-    __array_function__ = fn.call_function
+    __array_ufunc__: ClassVar[Callable[..., Any]]  # of `numpy_api`, which puts them in place
+    __array_function__: ClassVar[Callable[..., Any]]
 
     def _apply(self, op: Primitive, operands: Sequence[Operand], attrs: Attributes) -> Tensor:
         return apply(op, operands, attrs)
 
-    def _origin(self) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
+    def _origin(self) -> tuple[Primitive | None, list[Handle], Attributes | None]:
         return origin(self)
 
     # ------------------------------------------------------------ methods of ndarray
@@ -700,23 +699,23 @@ class Tensor(ArrayMethods):
     @property
     def T(self) -> Tensor:
         """Axes reversed."""
-        return fn.transpose(self)
+        return array_methods.transpose(self)
 
     @property
     def mT(self) -> Tensor:
         """The last two axes exchanged."""
-        return fn.matrix_transpose(self)
+        return FUNCTIONS[np.matrix_transpose](self)
 
     def exp(self) -> Tensor:
         """Exponential, by torch's name; so are `log`, `sqrt`, `sin`, `cos`, `tanh`, `abs`."""
-        return fn.FAST["exp"](self)
+        return FAST["exp"](self)
 
-    log: ClassVar[Unary] = fn.FAST["log"]
-    sqrt: ClassVar[Unary] = fn.FAST["sqrt"]
-    sin: ClassVar[Unary] = fn.FAST["sin"]
-    cos: ClassVar[Unary] = fn.FAST["cos"]
-    tanh: ClassVar[Unary] = fn.FAST["tanh"]
-    abs: ClassVar[Unary] = fn.FAST["absolute"]
+    log: ClassVar[Unary] = FAST["log"]
+    sqrt: ClassVar[Unary] = FAST["sqrt"]
+    sin: ClassVar[Unary] = FAST["sin"]
+    cos: ClassVar[Unary] = FAST["cos"]
+    tanh: ClassVar[Unary] = FAST["tanh"]
+    abs: ClassVar[Unary] = FAST["absolute"]
 
 
 def _no_gradient(dtype: np.dtype) -> GradientError:

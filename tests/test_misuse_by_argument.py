@@ -14,7 +14,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad, functional
-from tapegrad.numpy_api import FUNCTIONS, UFUNCS
+from tapegrad.core.functions import FUNCTIONS, UFUNCS
 
 from .test_misuse import DOCUMENTED, DTYPES, FOREIGN, HUGE, NESTED, NONE, SHAPES, Reference, leaf
 

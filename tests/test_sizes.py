@@ -79,7 +79,7 @@ STATE_WORDS = {  # places in the words of a sweep and of compiled recording, cod
     name for name in vars(__import__("tapegrad.kernels.replay.layout", fromlist=["layout"])) if name.isupper()
 } - {limit.name for limit in LIMITS if limit.module == "kernels.replay.layout"}
 NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes of a user's arrays
-    ("numpy_api/indexing.py", 29): "an offset that fits a digit of Python's integers",
+    ("core/indices.py", 29): "an offset that fits a digit of Python's integers",
     ("func/linear_systems.py", 16): "a factor of rounding",
     ("kernels/abi.py", 63): "bits of a machine word",
     ("kernels/lowering.py", 24): "lines of a function of the library's own",

@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray
 from tapegrad.core.context_manager import Block
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import AnomalyError
@@ -25,6 +24,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Primitive
 from tapegrad.tape.record import STRIDE, Position, Record, slot
 from tapegrad.tape.tape import Tape
+from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 

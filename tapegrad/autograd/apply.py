@@ -16,18 +16,15 @@ from tapegrad.autograd.hooks import from_array
 from tapegrad.autograd.provenance import Provenance, escape_error
 from tapegrad.core.base import (
     Handle,
-    TensorOrArray,
-    alias_of,
     extra,
     has_tangent,
     nbytes_of,
     refresh_history,
     requires_grad,
     strip_tangents,
-    wrap,
 )
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import as_tape_value, is_view_of, record, with_metadata
+from tapegrad.core.dispatch import as_tape_value, is_view_of, with_metadata
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.core.inplace import sharers, write
@@ -39,9 +36,9 @@ from tapegrad.kernels import abi
 from tapegrad.numpy_api.shapes import stack
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import OUT
-from tapegrad.tape.record import Place, slot
-from tapegrad.tape.tape import Tape, close, current, local
-from tapegrad.tensor import Tensor
+from tapegrad.tape.record import slot
+from tapegrad.tape.tape import Place, Tape, close, current, local
+from tapegrad.tensor import Tensor, TensorOrArray, alias_of, record, wrap
 
 __all__ = ["applied", "as_tensor", "holds_numbers"]
 
@@ -143,7 +140,7 @@ def _moved(
         raise GradientError(f"{cls.__name__}: what carries a tangent cannot be marked dirty")
     call = None if ctx._call is None else ctx._call()
     _exchange(ctx, call, given, primals)  # at the outermost level
-    tangents: list[Tensor | None] = [None if d is None else d.tangent for d in duals]
+    tangents: list[Any] = [None if d is None else d.tangent for d in duals]
     if ctx._materialize:
         for k, x in enumerate(primals):
             if tangents[k] is None and isinstance(x, Handle):

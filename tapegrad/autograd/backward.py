@@ -25,7 +25,7 @@ from tapegrad.autograd.sweeps import (
 )
 from tapegrad.autograd.variables import Variable
 from tapegrad.core import compiled_methods as compiled
-from tapegrad.core.base import Operand, TensorOrArray, extra, refresh_history, retain, wrap
+from tapegrad.core.base import extra, refresh_history, retain
 from tapegrad.core.dispatch import with_metadata
 from tapegrad.core.grad_mode import enable_grad, within
 from tapegrad.core.inplace import accumulate, write
@@ -35,7 +35,7 @@ from tapegrad.engine.watched import attached
 from tapegrad.errors import GradientError, ShapeError, UnusedInputError
 from tapegrad.kernels import machine
 from tapegrad.kernels.replay import layout
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap
 
 __all__ = ["backward", "grad"]
 

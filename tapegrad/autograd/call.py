@@ -9,28 +9,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.hooks import Hook, from_array, replaced
+from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    TensorOrArray,
-    alias_of,
-    has_tangent,
-    recall,
-    requires_grad,
-    wrap,
-)
-from tapegrad.core.dispatch import record
+from tapegrad.core.base import Handle, has_tangent, requires_grad
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
+from tapegrad.core.nodes import Hook
 from tapegrad.engine.plan import at_work
 from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to
 from tapegrad.tape.tape import Tape
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of, recall, record, wrap
 
 __all__ = ["NESTED", "Call", "FunctionCtx", "Kept", "mapped"]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.call import FunctionCtx
-from tapegrad.core.base import Handle, Operand, TensorOrArray, value_of, wrap
-from tapegrad.core.dispatch import as_tape_value, record
+from tapegrad.core.base import Handle, value_of
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import custom
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, record, wrap
 
 SOURCE = '''"""A user's compiled rule, called with addresses; see `tapegrad.kernels.replay.functions`."""
 from numba import carray, cfunc, types

@@ -6,14 +6,13 @@ from contextvars import ContextVar
 from functools import partial
 from typing import NamedTuple
 
-from tapegrad.core.base import alias_of, wrap
-from tapegrad.core.dispatch import is_externally_writable, record
-from tapegrad.core.forward_mode import Level, attach, detach_level
+from tapegrad.core.dispatch import is_externally_writable
+from tapegrad.core.forward_mode import Level, detach_level
 from tapegrad.core.grad_mode import _Mode
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, alias_of, attach, record, wrap
 
 __all__ = [
     "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual",

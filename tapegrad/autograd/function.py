@@ -13,11 +13,11 @@ from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.call import FunctionCtx
 from tapegrad.autograd.compiled import FunctionMeta
 from tapegrad.autograd.graph import Node, edge_of
-from tapegrad.core.base import Handle, Operand, Shape, TensorOrArray, requires_grad, wrap
+from tapegrad.core.base import Handle, Shape, requires_grad
 from tapegrad.core.dispatch import timed
 from tapegrad.core.grad_mode import within
 from tapegrad.errors import GradientError
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap
 
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 

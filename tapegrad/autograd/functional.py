@@ -10,13 +10,12 @@ import numpy as np
 
 from tapegrad.autograd.backward import grad, grad_without_values
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import TensorOrArray, has_tangent, wrap
+from tapegrad.core.base import has_tangent
 from tapegrad.core.dispatch import as_tape_value
-from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, inference_mode
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.numpy_api.shapes import moveaxis, stack
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, TensorOrArray, without_history, wrap
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -13,12 +13,11 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor, holds_numbers
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
-from tapegrad.core.base import Operand, TensorOrArray, has_tangent, wrap
+from tapegrad.core.base import has_tangent
 from tapegrad.core.dispatch import as_tape_value
-from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, no_grad
 from tapegrad.errors import GradcheckError
-from tapegrad.tensor import Tensor, tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, tensor, without_history, wrap
 
 __all__ = ["gradcheck", "gradgradcheck"]
 

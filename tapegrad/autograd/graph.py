@@ -8,21 +8,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tapegrad.autograd.hooks import Hooks, RemovableHandle, callable_hook, hooks_of
+from tapegrad.autograd.hooks import Hooks, hooks_of
 from tapegrad.autograd.saved_tensors import (
     disable_saved_tensors_hooks,
     save_on_disk,
     saved_tensors_hooks,
 )
-from tapegrad.core.base import recall, refresh_history, strip_tangents
+from tapegrad.core.base import refresh_history, strip_tangents
+from tapegrad.core.nodes import Hook, Node, RemovableHandle, callable_hook
 from tapegrad.core.storage import STALE
 from tapegrad.engine.plan import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
-from tapegrad.tape.record import CONST, LINK, Place, Record, slot
-from tapegrad.tape.tape import Cell, Tape
-from tapegrad.tensor import Tensor
+from tapegrad.tape.record import CONST, LINK, Record, slot
+from tapegrad.tape.tape import Cell, Place, Tape
+from tapegrad.tensor import Tensor, recall
 
 __all__ = [
     "GradientEdge",
@@ -35,59 +36,8 @@ __all__ = [
 ]
 
 _nodes: weakref.WeakValueDictionary[Hashable, Node] = weakref.WeakValueDictionary()
-Hook = Callable[..., Any]
 # what hooks are attached to, and of a result where it is recorded
 HookedPlace: TypeAlias = "tuple[weakref.ref[Hooks], tuple[weakref.ref[Tape], int] | None]"
-
-
-class Node:
-    """What computes a gradient: the record of an operation, or a leaf's accumulation.
-
-    Attributes
-    ----------
-    next_functions : tuple
-        For each operand the node that its gradient goes to and which of that node's results the operand is;
-        ``(None, 0)`` for a constant.
-    metadata : dict
-        The user's.
-    """
-
-    __slots__ = ("__weakref__", "_key")
-
-    _key: Any
-
-    def name(self) -> str:
-        """The name of the operation, with "Backward" behind it."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"<{self.name()}>"
-
-    @property
-    def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """Where the gradients of the operands go."""
-        return ()
-
-    def _hooks(self) -> Any:
-        """What hooks and metadata are attached to."""
-        raise NotImplementedError
-
-    def handle(self, index: int = 0) -> Tensor:
-        """Return a Tensor with this node's history."""
-        raise NotImplementedError
-
-    @property
-    def metadata(self) -> dict[Any, Any]:
-        """Whatever the user wants to know of the node."""
-        return self._hooks().metadata  # type: ignore[no-any-return]
-
-    def register_prehook(self, hook: Hook) -> RemovableHandle:
-        """Call ``hook(grad_outputs)`` before the node runs; it may return others."""
-        return RemovableHandle(self._hooks().pre, callable_hook(hook))
-
-    def register_hook(self, hook: Hook) -> RemovableHandle:
-        """Call ``hook(grad_inputs, grad_outputs)`` after the node ran; it may return other grad_inputs."""
-        return RemovableHandle(self._hooks().post, callable_hook(hook))
 
 
 class AccumulateGrad(Node):
@@ -265,7 +215,9 @@ class GradientEdge(NamedTuple):
 
     def handle(self) -> Tensor:
         """Return a Tensor with this history."""
-        return self.node.handle(self.output_nr) if self.tensor is None else self.tensor
+        found = self.node.handle(self.output_nr) if self.tensor is None else self.tensor
+        assert isinstance(found, Tensor)
+        return found
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:

@@ -9,36 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, refresh_history, strip_tangents, wrap
+from tapegrad.core.base import refresh_history, strip_tangents
 from tapegrad.core.grad_mode import is_grad_enabled, within
+from tapegrad.core.nodes import Hook, RemovableHandle, callable_hook
 from tapegrad.core.storage import STALE
 from tapegrad.engine.plan import AtWork, sweeps
 from tapegrad.engine.watched import number_attached
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.tape.record import slot
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap
 
 __all__ = ["RemovableHandle"]
-
-Hook = Callable[..., Any]
-
-
-class RemovableHandle:
-    """What registering a hook returns: takes it back by `remove`, or at the end of a ``with`` block."""
-
-    def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
-        self._hooks, self.id = hooks, number_attached()
-        hooks[self.id] = hook
-
-    def remove(self) -> None:
-        """Take the hook back; again it does nothing."""
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
 
 
 class Hooks:
@@ -216,13 +197,6 @@ def hooks_of(x: Tensor) -> Hooks:
             x._at.hooks = Hooks()
         return x._at.hooks  # type: ignore[no-any-return]
     return x._tape.hooks.setdefault(slot(x._at), Hooks())  # type: ignore[no-any-return]
-
-
-def callable_hook(hook: Hook) -> Hook:
-    """Return a hook if it is one."""
-    if not callable(hook):
-        raise TypeError(f"a hook is callable, found {type(hook).__name__}")
-    return hook
 
 
 def _register_hook(self: Tensor, hook: Hook) -> RemovableHandle:

@@ -28,12 +28,12 @@ from tapegrad.autograd.steps import (
     together,
 )  # fmt: skip
 from tapegrad.autograd.sweeps import partials
-from tapegrad.core.base import Handle, Operand, TensorOrArray, alias_of, has_tangent, requires_grad, wrap
+from tapegrad.core.base import Handle, has_tangent, requires_grad
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
 from tapegrad.engine.plan import Key
 from tapegrad.errors import GradientError
 from tapegrad.tape.tape import current
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of, wrap
 
 if TYPE_CHECKING:
     from tapegrad.core.saved_values import Packing

@@ -22,7 +22,7 @@ from tapegrad.autograd.profiler_util import (
     flops_of_rule,
     nested,
 )
-from tapegrad.core.base import Handle, Operand, TensorOrArray
+from tapegrad.core.base import Handle
 from tapegrad.core.context_manager import Block, nothing
 from tapegrad.core.grad_mode import Mode, _enabled, change_mode, in_force
 from tapegrad.errors import TapeError
@@ -31,7 +31,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, Primitive
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Columns
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 if TYPE_CHECKING:
     from os import PathLike

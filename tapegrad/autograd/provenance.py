@@ -15,14 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tapegrad.core.base import Handle, Operand, alias_of, extra, has_tangent, refresh_history, requires_grad
-from tapegrad.core.dispatch import record
+from tapegrad.core.base import Handle, extra, has_tangent, refresh_history, requires_grad
 from tapegrad.core.storage import STALE
 from tapegrad.errors import GradientError
 from tapegrad.kernels import abi
 from tapegrad.ops import custom
 from tapegrad.tape.tape import local, next_serial
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, alias_of, record
 
 __all__ = ["Provenance", "escape_error", "nobody", "once_error", "once_only"]
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, recall, wrap
 from tapegrad.core.compiled_methods import sheet_of
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import ufunc_of
@@ -29,7 +28,7 @@ from tapegrad.ops.primitive import (
 from tapegrad.ops.programs import MAX_OPERANDS, Program, Ref, program_of
 from tapegrad.tape.record import CONST, STRIDE, Record
 from tapegrad.tape.tape import Tape
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, recall, wrap
 
 STARTS = {"ct": layout.CT, "out": layout.RESULT, "input": layout.FIRST, "step": layout.STEPS}
 

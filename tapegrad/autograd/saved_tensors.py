@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, TensorOrArray, alias_of, wrap
+from tapegrad.core.base import Handle
 from tapegrad.core.context_manager import Block
 from tapegrad.core.forward_mode import open_levels, reopened
 from tapegrad.core.grad_mode import (
@@ -28,7 +28,7 @@ from tapegrad.core.grad_mode import (
 )
 from tapegrad.core.saved_values import Packing
 from tapegrad.errors import GradientError
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, TensorOrArray, alias_of, wrap
 
 if TYPE_CHECKING:
     from os import PathLike

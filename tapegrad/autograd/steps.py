@@ -7,27 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    alias_of,
-    extra,
-    has_tangent,
-    recall,
-    refresh_history,
-    requires_grad,
-    wrap,
-)
-from tapegrad.core.dispatch import is_externally_writable, record
+from tapegrad.core.base import Handle, extra, has_tangent, refresh_history, requires_grad
+from tapegrad.core.dispatch import is_externally_writable
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.engine.plan import Key
 from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
-from tapegrad.tape.record import Place, Record, slot
-from tapegrad.tape.tape import Tape, current, leave, local
-from tapegrad.tensor import Tensor
+from tapegrad.tape.record import Record, slot
+from tapegrad.tape.tape import Place, Tape, current, leave, local
+from tapegrad.tensor import Operand, Tensor, alias_of, recall, record, wrap
 
 if TYPE_CHECKING:
     from tapegrad.core.saved_values import Packing

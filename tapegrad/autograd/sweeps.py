@@ -11,19 +11,9 @@ import numpy as np
 
 from tapegrad.autograd import at_once
 from tapegrad.autograd.graph import GradientEdge, resolved
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    TensorOrArray,
-    has_tangent,
-    previous_cells,
-    recall,
-    refresh_history,
-    strip_tangents,
-    wrap,
-)
-from tapegrad.core.dispatch import as_tape_value, record, tensors_in, with_metadata
-from tapegrad.core.forward_mode import known, noting, without_history
+from tapegrad.core.base import Handle, has_tangent, previous_cells, refresh_history, strip_tangents
+from tapegrad.core.dispatch import as_tape_value, tensors_in, with_metadata
+from tapegrad.core.forward_mode import known, noting
 from tapegrad.core.grad_mode import (
     Mode,
     _enabled,
@@ -42,7 +32,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.record import STRIDE, Value
 from tapegrad.tape.tape import Tape, local
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, recall, record, without_history, wrap
 
 Differentiated: TypeAlias = Tensor | GradientEdge | Sequence[Tensor | GradientEdge]
 Cotangent: TypeAlias = Tensor | np.ndarray | np.generic | complex | None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.recorded_rules import Words, fit_cotangent, words_of
-from tapegrad.core.base import Handle, Operand, Out, value_of, wrap
+from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.core.grad_mode import within
 from tapegrad.core.storage import DUAL
@@ -29,7 +29,7 @@ from tapegrad.ops.primitive import TRACED, Attributes, Primitive
 from tapegrad.ops.programs import Program, Ref, Step
 from tapegrad.ops.rules import Unreadable
 from tapegrad.tape import pool
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, wrap
 
 MET = object()  # what has come once
 MOST_TRACED = 1 << 18  # elements of an operand, beyond which it takes longer to run a rule than to call it

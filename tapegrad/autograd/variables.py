@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.core.base import Operand, extra
+from tapegrad.core.base import extra
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.errors import GradientError
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor
 
 __all__ = ["Variable", "variable", "zero_gradients"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad import creation
+from tapegrad.core.functions import FUNCTIONS, PLAIN
 from tapegrad.numpy_api import reductions
-from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN
 from tapegrad.ops import MEANING
 from tapegrad.tensor import Tensor
 

@@ -458,7 +458,7 @@ class Learner:
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """Let compiled code record what is not expected, if it can."""
         before: Any = _enabled.get()
         if not before.plain or before.noting or before.timing:
@@ -475,11 +475,11 @@ class Learner:
             self.note(op, operands, attrs, out)
         return out
 
-    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+    def wrap(self, value: Any, tape: Any, at: int) -> Handle:
         """Return the Tensor of a result."""
         return wrap(value, tape, at)
 
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
         """List an operation."""
         for q, x in enumerate(operands):
             if isinstance(x, Handle) and x._tape is None and requires_grad(x):

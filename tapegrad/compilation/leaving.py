@@ -127,7 +127,7 @@ class Leaver(Follower):
         out = self.wrap(value)
         self.note_plain(event.op, operands, event.attrs, out)
 
-    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Tensor | None:
+    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Handle | None:
         """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
         before, x = _enabled.get(), self._pending
         try:
@@ -150,7 +150,7 @@ class Leaver(Follower):
             return self._recorded[source.value]
         return operand_value(source, self.program.live[j][q])
 
-    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Tensor:
+    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Handle:
         """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
         x, self._pending = self._pending, None
         if x is None:
@@ -172,7 +172,7 @@ class Leaver(Follower):
         if self.learner is not None:
             self.learner.note_write(told, how, x)
 
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
         """Let the learner know of a result just recorded."""
         if self.learner is not None:
             self.learner.note(op, operands, attrs, out)
@@ -185,7 +185,7 @@ class Leaver(Follower):
             self.learner.note_flat(function, args, names, out)
 
     def note_plain(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
     ) -> None:
         """Let the learner know of a result without a history."""
         if self.learner is not None:

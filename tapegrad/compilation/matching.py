@@ -26,7 +26,6 @@ from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
-from tapegrad.tensor import Tensor
 
 QUICK = 4  # operands of an op that is compared before it is computed
 
@@ -67,7 +66,7 @@ class Matcher(Leaver):
 
     def expect(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, placed: str = ""
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode:
             return None
@@ -137,7 +136,7 @@ class Matcher(Leaver):
                 return self.results[k]
         return how(*args, **kwargs)
 
-    def part(self, x: Handle, index: Any) -> Tensor | None:
+    def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
         k = self.position
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
@@ -159,7 +158,7 @@ class Matcher(Leaver):
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """Return the Tensor of a result that Python has computed, if it is what comes next."""
         if self.left and self.learner is not None and self._pending is None:
             return self.learner.match(op, value, operands, attrs)
@@ -247,7 +246,7 @@ class Matcher(Leaver):
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """As `expect`, for a call of a function without a derivative."""
         if self.left:
             return None

@@ -12,13 +12,12 @@ from tapegrad.compilation.computing import forward_of, number_of
 from tapegrad.compilation.events import ARGUMENT, FIXED, PYTHON_S, RESULT, Event, Source
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.program import Program
-from tapegrad.core.base import Handle, TensorOrArray, add_saved_bytes, requires_grad, value_of, wrap
+from tapegrad.core.base import Handle, add_saved_bytes, requires_grad, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, record
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import ALL, Attributes, Elementwise, Primitive
-from tapegrad.tensor import Tensor, tensor
+from tapegrad.tensor import Tensor, TensorOrArray, apply, record, tensor, wrap
 
 RESHAPE = REGISTRY["reshape"]
 

@@ -37,7 +37,7 @@ class Work(Protocol):
 
     begin: Callable[[], Call] | None
 
-    def completed(self, found: Any, given: Sequence[Any], wanted: Wanted) -> tuple[Any, Any]:
+    def completed(self, found: object, given: Sequence[object], wanted: Wanted) -> tuple[Any, Any]:
         """Return what the call gives."""
 
     def end(self) -> None:

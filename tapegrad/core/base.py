@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.handle import Handle as Handle
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage, moved
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
@@ -22,54 +23,33 @@ if TYPE_CHECKING:
     from numpy._globals import _NoValueType
     from numpy.typing import ArrayLike, DTypeLike
 
-    from tapegrad.tensor import Tensor
 
-TensorOrArray: TypeAlias = "Tensor | np.ndarray"  # what rules compute with; NumPy's numbers count as arrays
-Operand: TypeAlias = "Tensor | ArrayLike"  # what NumPy's functions take
+# Of these `tensor` says which handles are meant, to all above.
+TensorOrArray: TypeAlias = "Handle | np.ndarray"  # what rules compute with; NumPy's numbers count as arrays
+Operand: TypeAlias = "Handle | ArrayLike"  # what NumPy's functions take
 Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is said
 DType: TypeAlias = "DTypeLike | None"
 Shape: TypeAlias = int | Sequence[int]
+Axis: TypeAlias = int | Sequence[int] | None
 NotGiven: TypeAlias = (
     "_NoValueType"  # what `np._NoValue` is, the default of arguments of which None says something
 )
 
 
-class Handle:
-    """What a Tensor is to the tape: a value, and where its history stands.
-
-    Attributes
-    ----------
-    _v
-        The value: an ndarray of one or more dimensions, or a NumPy scalar.
-    _tape, _at
-        Tape and position of the record; without history None, and the `Cell` tapes know it by; with a
-        tangent `DUAL`, and the `Dual`.
-    _extra
-        State that few have: gradient, requires_grad of a leaf, what shares its buffer.
-    """
-
-    __slots__ = ("__weakref__", "_at", "_extra", "_tape", "_v")
-
-    _v: Any
-    _tape: Tape | None
-    _at: Any
-    _extra: Any
-
-
 H = TypeVar("H", bound=Handle)
 F = TypeVar("F", bound=Callable[..., Any])
-_make: type[Tensor]
-_new: Callable[[], Tensor]
+_make: type[Handle]
+_new: Callable[[], Handle]
 _take_history: Callable[[Handle], None]
 
 
-def use(kind: type[Tensor], take_history: Callable[[Handle], None]) -> None:
+def use(kind: type[Handle], take_history: Callable[[Handle], None]) -> None:
     """Let results be of this class, and stale handles get their history by this function."""
     global _make, _new, _take_history
     _make, _new, _take_history = kind, partial(object.__new__, kind), take_history  # `__init__` refuses data
 
 
-def wrap(value: Operand, tape: Tape | None = None, at: Any = None) -> Tensor:
+def wrap(value: Operand, tape: Tape | None = None, at: Any = None) -> Handle:
     """Return a Tensor of a value as the library makes them."""
     out = _new()
     out._v, out._tape, out._at, out._extra = value, tape, at, None
@@ -83,7 +63,7 @@ class Extra:
     shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
     retains_grad = False
     several = False  # whether it is one of several views that one call made
-    grad: Tensor | None = None
+    grad: Any = None
     version = 0
     volatile = False  # whether nothing computed from it has a history
     inference = False  # whether it was made under `inference_mode`
@@ -123,7 +103,17 @@ def previous_cells(x: Handle) -> list[Cell]:
     return [cell for r in state.cells if (cell := r()) is not None]
 
 
-def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Tensor:
+def renew(x: Handle) -> None:
+    """Let a leaf be known to tapes as another one from now on: what they recorded stays as it was."""
+    if x._at is not None and x._extra is not None:
+        x._extra.cells = [*x._extra.cells, weakref.ref(x._at)]
+        previous_cells(x)
+    before, x._at = x._at, Cell(x)
+    if before is not None:
+        x._at.hooks = before.hooks
+
+
+def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Handle:
     """Return a Tensor that goes on from a leaf or a record; without a source, a constant."""
     if isinstance(source, Cell):
         out = wrap(value, None, source)
@@ -218,7 +208,7 @@ def separate_storage(x: Handle) -> None:
             before.origin = after
 
 
-def alias_of(x: Handle) -> Tensor:
+def alias_of(x: Handle) -> Handle:
     """Return another handle of a Tensor's value and history."""
     if x._tape is STALE:
         refresh_history(x)
@@ -311,7 +301,7 @@ def nbytes_of(x: Operand, seen: set[int]) -> int:
     return 0
 
 
-def is_tensor(x: Operand) -> TypeGuard[Tensor]:
+def is_tensor(x: Operand) -> TypeGuard[Handle]:
     """Whether this is a Tensor."""
     return isinstance(x, Handle)
 

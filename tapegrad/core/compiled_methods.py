@@ -11,13 +11,13 @@ import ctypes
 import functools
 import operator
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad import config
 from tapegrad.core import dispatch, expected, grad_mode, inplace
-from tapegrad.core.base import Extra, Operand, join
+from tapegrad.core.base import Extra, Handle, Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
@@ -31,9 +31,6 @@ from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import CONS, LEAF, LINK, slot
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
 METHODS = {  # in the order of `kernels.replay.recording.methods`
@@ -131,13 +128,13 @@ class _Definition(ctypes.Structure):
     )
 
 
-def install(kind: type[Tensor]) -> None:
+def install(kind: type[Handle]) -> None:
     """Let this class, Tensor, have compiled methods from the first sweep on."""
     TWINS.update((name, vars(kind)[name]) for name in METHODS)
     machine.when_loaded.append(functools.partial(_replace, kind))
 
 
-def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
+def _replace(kind: type[Handle], enter: machine.Enter) -> None:
     """Replace methods of Tensor by compiled ones, where objects are laid out as those know them."""
     global words
     offsets = _offsets(kind)
@@ -166,7 +163,7 @@ def _replace(kind: type[Tensor], enter: machine.Enter) -> None:
         _fill_slot(kind, *places, at)
 
 
-def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
+def _offsets(kind: type[Handle]) -> dict[int, int] | None:
     """By word: where Tensors, tapes, modes and cells keep their slots; None if that cannot be told."""
     found: dict[int, int] = {}
     for start, owner, names in (
@@ -185,7 +182,7 @@ def _offsets(kind: type[Tensor]) -> dict[int, int] | None:
     return found
 
 
-def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
+def _objects(kind: type[Handle], sheets: np.ndarray) -> dict[int, Any]:
     """By word: the objects that compiled code knows by address."""
     rows = sheets[len(OPERATORS) :]
     _sheets_by_op.update((op, abi.address(row)) for op, row in zip(_ufunc_ops(), rows, strict=True))
@@ -217,7 +214,7 @@ def _objects(kind: type[Tensor], sheets: np.ndarray) -> dict[int, Any]:
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 
 
-def _numbers(kind: type[Tensor], sheets: np.ndarray, name: Any) -> dict[int, int]:
+def _numbers(kind: type[Handle], sheets: np.ndarray, name: Any) -> dict[int, int]:
     """By word: sizes at which code changes ways, and addresses of what is no object."""
     test, errors = forward.error_test()
     return {
@@ -286,7 +283,7 @@ def _ufunc_ops() -> list[Primitive]:
     return [op for op in ops if op is not MEANING[np.power]]
 
 
-def _sheets(kind: type[Tensor]) -> np.ndarray:
+def _sheets(kind: type[Handle]) -> np.ndarray:
     """What compiled code needs of an op: a row for each operator, then for each ufunc."""
     rows = []
     for meaning, function, method, reflected in OPERATORS:
@@ -342,7 +339,7 @@ def builtin(name: str, flags: int, at: Address) -> Any:
     return make(_define(name, flags, at, ""), None, None)
 
 
-def _method(kind: type[Tensor], name: str, flags: int, at: Address) -> Any:
+def _method(kind: type[Handle], name: str, flags: int, at: Address) -> Any:
     """A method of Tensor whose code is at an address."""
     maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     make = maker(("PyDescr_NewMethod", ctypes.pythonapi))
@@ -356,7 +353,7 @@ def _define(name: str, flags: int, at: Address, doc: str) -> Address:
     return ctypes.addressof(definition)
 
 
-def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function: Address) -> None:
+def _fill_slot(kind: type[Handle], table: int, place: int, number: int, function: Address) -> None:
     """Put a function into a slot of Tensor, proved to lie there; Python refills it for a replaced method."""
     begin = id(kind)
     if table != layout.TYPE_ITSELF:
@@ -366,18 +363,18 @@ def _fill_slot(kind: type[Tensor], table: int, place: int, number: int, function
         slot.value = function
 
 
-def _slot(kind: type[Tensor], number: int) -> Address:
+def _slot(kind: type[Handle], number: int) -> Address:
     """Return the function in a slot of a type."""
     get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_int)
     return int(get(("PyType_GetSlot", ctypes.pythonapi))(kind, number) or 0)
 
 
-def _record(op: Primitive, value: np.ndarray, *operands: Operand) -> Tensor:
+def _record(op: Primitive, value: np.ndarray, *operands: Operand) -> Handle:
     """Record what compiled code computed and found to be out of the ordinary."""
     return record(op, value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value, operands)
 
 
-def _look(op: Primitive, out: Tensor, *operands: Operand) -> None:
+def _look(op: Primitive, out: Handle, *operands: Operand) -> None:
     """See a result that is not finite, or cannot be looked at by compiled code."""
     lines = grad_mode.in_force("lines")
     if lines is not None:

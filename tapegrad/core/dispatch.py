@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.expected import expected
-from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.grad_mode import Mode, Packing, _enabled
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -34,10 +34,6 @@ from tapegrad.ops.primitive import BY_OPCODE, Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
-
-if TYPE_CHECKING:
-    from tapegrad.core.saved_values import Packed, Packing
-    from tapegrad.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
@@ -142,12 +138,12 @@ def _read(op: Primitive, operands: Sequence[Operand], q: int) -> bool:
     return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
 
-def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
+def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     mode = enabled()
     if type(mode) is Mode:
         if mode.lines is not None or mode.profile is not None:
-            out: Tensor = watch(op, operands, _applied, op, operands, attrs)
+            out: Handle = watch(op, operands, _applied, op, operands, attrs)
             return out
         known = expect(op, operands, attrs)
         if known is not None:
@@ -162,7 +158,7 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
 
 def expect(
     op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None, placed: str = ""
-) -> Tensor | None:
+) -> Handle | None:
     """The Tensor of what an op gives, if a program at work expects it.
 
     Where it is not what the op gives by itself, it is `placed` as "copied", in memory of its own, or
@@ -219,7 +215,7 @@ def timed(name: str | None = None) -> Callable[[F], F]:
     return decorate
 
 
-def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
+def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     if len(operands) == 1 and isinstance(operands[0], Handle):
         values = [operands[0]._v]
     else:
@@ -257,20 +253,20 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
 def record_natively(
     op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
     values: Sequence[Operand] | None = None,
-) -> Tensor | None:  # fmt: skip
+) -> Handle | None:  # fmt: skip
     """As `record`, in compiled code; None where Python is to do it, as where the operands' values are others.
 
     Replaced by `core.compiled_methods`.
     """
 
 
-def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Tensor:
+def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
     return _record(op, value, operands, attrs) if out is None else out
 
 
-def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
+def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:
@@ -284,7 +280,7 @@ def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attri
     return _record_anew(op, value, operands, attrs)
 
 
-def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Tensor:
+def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     mode = enabled()
     newest = -1  # serial of the newest operand's tape; 0 for a leaf, -1 where nothing requires a gradient
     foreign = False  # whether there may be memory that others can write to
@@ -341,7 +337,7 @@ def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: 
 def _wrapped(
     mode: Mode, op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None,
     tape: Tape, at: int,
-) -> Tensor:  # fmt: skip
+) -> Handle:  # fmt: skip
     """The Tensor of a record just made, of which a mode takes note."""
     if mode.lines is not None:
         mode.lines.note(tape, at, op, value, operands)
@@ -360,18 +356,18 @@ def _is_traced(mode: Mode | bool) -> bool:
 
 def _recorded_by_dual(
     op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
-) -> Tensor:
+) -> Handle:
     """As `record`, for operands of which one carries a tangent: its `Dual` knows what becomes of tangents."""
     for x in operands:
         if isinstance(x, Handle) and x._tape is DUAL:
-            found: Tensor = x._at.record(op, value, operands, attrs)
+            found: Handle = x._at.record(op, value, operands, attrs)
             return found
     return record(op, value, operands, attrs)  # another thread closed the level
 
 
 def _commit(
     op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None, newest: int,
-    foreign: bool, packing: Packing | None, packed: Packed | None,
+    foreign: bool, packing: Packing | None, packed: Any,
 ) -> tuple[Tape, int]:  # fmt: skip
     """Commit a record of these operands, imported where need be, to a tape newer than theirs."""
     new_tape: Callable[[], Tape] = current if packing is None else packing.current
@@ -441,7 +437,7 @@ def note_flat(
 
 def expect_flat(
     function: Callable[..., Any], operands: Sequence[Operand], options: Attributes | None = None
-) -> Tensor | None:
+) -> Handle | None:
     """The Tensor of what a function without a derivative gives, if a program at work expects it."""
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:
@@ -486,7 +482,7 @@ def _refuse_inference(op: Primitive, operands: Sequence[Operand]) -> None:
             )
 
 
-def origin(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
+def origin(x: Handle) -> tuple[Primitive | None, list[Handle], Attributes | None]:
     """Return the op that a result comes from, its operands and its attributes.
 
     An operand whose value is not kept has None for it. An import, a constant and a result of any number of
@@ -535,9 +531,9 @@ def is_view_of(value: Operand | None, x: Operand | None) -> bool:
 
 
 def wrap_without_history(
-    value: Operand, operands: Sequence[Operand], sources: Sequence[Tensor] | None = None,
+    value: Operand, operands: Sequence[Operand], sources: Sequence[Handle] | None = None,
     values: Sequence[Operand] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Handle:  # fmt: skip
     """Return a Tensor without history; where it views an exposed operand's memory it is exposed too.
 
     `sources` are what its values depend on, if not on the operands; `values` those that the operands had.
@@ -554,7 +550,7 @@ def wrap_without_history(
     return with_metadata(out, operands if sources is None else sources)
 
 
-def describe_mismatch(op: Primitive, values: Sequence[Operand], error: Exception) -> str:
+def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
     """What an error of NumPy's about shapes is told as."""
     shapes = ", ".join(str(np.shape(v)) for v in values)
     return f"{op.name} of operands of shapes {shapes}: {error}"

@@ -8,12 +8,10 @@ program computes up to there; for anything else it ends, and its operations are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tapegrad.core.base import Handle
-    from tapegrad.ops.primitive import Attributes, Primitive
-    from tapegrad.tensor import Tensor
+from tapegrad.core.handle import Handle
+from tapegrad.ops.primitive import Attributes, Primitive
 
 SLOTS = ("_v", "_tape", "_at", "_extra")
 expected: dict[int, Matcher] = {}  # by the id of such a Tensor: the program that it belongs to
@@ -29,7 +27,7 @@ class Matcher(Protocol):
 
     def expect(
         self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """Return the Tensor of a result that is expected, without a value; None if it is to be computed.
 
         See `core.dispatch.expect`.
@@ -37,10 +35,10 @@ class Matcher(Protocol):
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """As `expect`, for a call of a function without a derivative."""
 
-    def part(self, x: Handle, index: Any) -> Tensor | None:
+    def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index, if that is expected."""
 
     def applied(self) -> None:
@@ -48,17 +46,17 @@ class Matcher(Protocol):
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
-    ) -> Tensor | None:
+    ) -> Handle | None:
         """Return the Tensor of a computed result that is expected; None where it is to be recorded."""
 
-    def wrap(self, value: Any, tape: Any, at: int) -> Tensor:
+    def wrap(self, value: Any, tape: Any, at: int) -> Handle:
         """Return the Tensor of a result just recorded."""
 
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor) -> None:
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
         """Take note of a result just recorded."""
 
     def note_plain(
-        self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Tensor
+        self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle
     ) -> None:
         """Take note of a result without a history."""
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from tapegrad.core.base import (
     alias_of,
     extra,
     has_tangent,
+    ndim_of,
     strip_tangents,
     value_of,
     wrap,
 )
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import as_tape_value, origin, record
 from tapegrad.core.storage import DUAL, OPEN
 from tapegrad.ops import kinks
@@ -34,9 +36,6 @@ from tapegrad.ops.lanes import jvp
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.tape.record import Record, slot
 from tapegrad.tape.tape import Cell, Tape
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 _serials = count(1)
 _reopening = threading.RLock()
@@ -91,7 +90,7 @@ class Level:
     def push(
         self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
         mine: Sequence[Dual | None],
-    ) -> Tensor:  # fmt: skip
+    ) -> Handle:  # fmt: skip
         """Return the Tensor of a computed value with its tangent; `mine` are the operands as duals here."""
         primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
         tangents = [None if d is None else d.tangent for d in mine]
@@ -111,13 +110,13 @@ class Level:
             if not isinstance(tangent, Handle):
                 tangent = wrap(as_tape_value(tangent))
             if tangent._v.dtype != out._v.dtype:
-                tangent = tangent.astype(out._v.dtype)
+                tangent = astype(tangent, out._v.dtype)
             d = mine[0] if op.kink and op.arity == 1 else None
             result = Dual(self, out, tangent, None if d is None else (op, attrs, d.primal, d.tangent))
         self.note(out, result, operands)
         return out if result is None else wrap(out._v, DUAL, result)
 
-    def note(self, out: Tensor, result: Dual | None, operands: Sequence[Any]) -> None:
+    def note(self, out: Handle, result: Dual | None, operands: Sequence[Any]) -> None:
         """Note what a primal was computed from, if it has a history."""
         base = strip_tangents(out)
         if base._tape is not None and self.notes is not None:
@@ -126,7 +125,7 @@ class Level:
 
 
 # what a result with a kink at 0 comes from: the op, its attributes, its operand and that one's tangent
-Source: TypeAlias = "tuple[Primitive, Attributes | None, Tensor, Tensor]"
+Source: TypeAlias = "tuple[Primitive, Attributes | None, Handle, Handle]"
 Notes: TypeAlias = "dict[int, tuple[Dual | None, list[Dual | None]]]"  # of a tape: by record
 
 
@@ -139,16 +138,16 @@ class Dual:
 
     __slots__ = ("level", "primal", "source", "tangent")
 
-    def __init__(self, level: Level, primal: Tensor, tangent: Tensor, source: Source | None = None) -> None:
+    def __init__(self, level: Level, primal: Handle, tangent: Handle, source: Source | None = None) -> None:
         self.level, self.primal, self.tangent, self.source = level, primal, tangent, source
 
     def record(
         self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
-    ) -> Tensor:
+    ) -> Handle:
         """Return the Tensor of a value computed from this and others; `dispatch.record` calls this."""
         return push(op, value, operands, attrs)
 
-    def origin(self, x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
+    def origin(self, x: Handle) -> tuple[Primitive | None, list[Handle], Attributes | None]:
         """Return what a Tensor that stands on this was computed from; `dispatch.origin` calls this."""
         return origin_of(x)
 
@@ -156,7 +155,7 @@ class Dual:
         """Return the same of a primal that is a leaf, or a constant."""
         return Dual(self.level, self.rooted_primal(cell, requires_grad), self.tangent)
 
-    def rooted_primal(self, cell: Cell, requires_grad: bool) -> Tensor:
+    def rooted_primal(self, cell: Cell, requires_grad: bool) -> Handle:
         """Return the primal as a leaf, or a constant."""
         primal = self.primal
         if primal._tape is DUAL:
@@ -167,11 +166,11 @@ class Dual:
         return primal
 
     @property
-    def parts(self) -> list[Tensor]:
+    def parts(self) -> list[Handle]:
         """The primal, and what else depends on arguments."""
         return [self.primal, self.tangent]
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Dual:
+    def mapped(self, function: Callable[[Handle], Handle]) -> Dual:
         """Return the same with what a function makes of primal and tangent."""
         return Dual(self.level, function(self.primal), function(self.tangent))
 
@@ -197,7 +196,7 @@ def reopened(levels: Sequence[Level]) -> Iterator[None]:
                 level.leave()
 
 
-def dual(level: Level, primal: Tensor, tangent: Tensor) -> Tensor:
+def dual(level: Level, primal: Handle, tangent: Handle) -> Handle:
     """Return a Tensor that carries a tangent."""
     return wrap(primal._v, DUAL, Dual(level, primal, tangent))
 
@@ -208,7 +207,7 @@ def at_level(x: Operand, level: Level) -> Dual | None:
     return found if found is not None and found.level is level else None
 
 
-def push(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None) -> Tensor:
+def push(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None) -> Handle:
     """Return the Tensor of a computed value, with its history, and with what its innermost level adds."""
     duals: list[Dual | None] = [x._at if has_tangent(x) else None for x in operands]
     found = [d.level for d in duals if d is not None]
@@ -242,10 +241,11 @@ def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[Op
         kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
     )
     if not isinstance(op, Elementwise):  # an inner product
-        if d.primal.ndim != 1:
+        if ndim_of(d.primal) != 1:
             return None
         product = np.sum(product, axis=-1)
-    return exponent * product if exponent == 2 else exponent * d.primal ** (exponent - 2) * product
+    primal: Any = d.primal
+    return exponent * product if exponent == 2 else exponent * primal ** (exponent - 2) * product
 
 
 def _alike(a: Dual, b: Dual | None) -> bool:
@@ -256,7 +256,7 @@ def _alike(a: Dual, b: Dual | None) -> bool:
     return op is other and attrs == others and tangent is theirs
 
 
-def known(tape: Tape, k: Record) -> tuple[Tensor | None, list[Tensor | None]] | None:
+def known(tape: Tape, k: Record) -> tuple[Handle | None, list[Handle | None]] | None:
     """Return the result and the operands of a record where they carried tangents: Tensors, or None each."""
     if not OPEN:
         return None
@@ -272,7 +272,7 @@ def _noted() -> list[tuple[int, dict[int, Notes]]]:
     return [(level.serial, level.notes) for level in open_levels() if level.notes]
 
 
-def origin_of(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | None]:
+def origin_of(x: Handle) -> tuple[Primitive | None, list[Handle], Attributes | None]:
     """As `dispatch.origin`, for a Tensor that carries a tangent; so do its operands."""
     base = strip_tangents(x)
     op, operands, attrs = origin(base)
@@ -282,14 +282,14 @@ def origin_of(x: Handle) -> tuple[Primitive | None, list[Tensor], Attributes | N
     return op, operands, attrs
 
 
-def _handle(d: Dual | None) -> Tensor | None:
+def _handle(d: Dual | None) -> Handle | None:
     if d is None:
         return None
     found = wrap(d.primal._v, DUAL, d)
     return found if has_tangent(found) else None  # of a level closed meanwhile: what the tape has is as good
 
 
-def tangents_on(tape: Tape) -> list[Tensor]:
+def tangents_on(tape: Tape) -> list[Handle]:
     """The tangents, at levels that are open, of what the records of a tape were computed from, and gave."""
     found = []
     for _, notes in _noted() if OPEN else ():
@@ -298,7 +298,7 @@ def tangents_on(tape: Tape) -> list[Tensor]:
     return found
 
 
-def noting(roots: Sequence[Tensor]) -> bool:
+def noting(roots: Sequence[Handle]) -> bool:
     """Whether a sweep from these Tensors may meet records whose operands carried tangents."""
     levels = _noted() if OPEN else []
     todo = [strip_tangents(x)._tape for x in roots if levels and (has_tangent(x) or isinstance(x, Handle))]
@@ -314,7 +314,7 @@ def noting(roots: Sequence[Tensor]) -> bool:
     return False
 
 
-def without_history(x: Handle) -> Tensor:
+def without_history(x: Handle) -> Handle:
     """Return a Tensor's value with its tangents, none of them with a history."""
     if not has_tangent(x):
         return wrap(x._v)
@@ -322,7 +322,7 @@ def without_history(x: Handle) -> Tensor:
     return wrap(d.primal._v, DUAL, d)
 
 
-def attach(x: Tensor, tangent: Tensor, level: Level) -> Tensor:
+def attach(x: Handle, tangent: Handle, level: Level) -> Handle:
     """Return a Tensor of the same value that carries a tangent at a level."""
     if has_tangent(x) and x._at.level.serial > level.serial:
         d, inner = x._at, at_level(tangent, x._at.level)
@@ -332,7 +332,7 @@ def attach(x: Tensor, tangent: Tensor, level: Level) -> Tensor:
     return dual(level, x, tangent)
 
 
-def detach_level(x: Tensor, level: Level) -> tuple[Tensor, Tensor | None]:
+def detach_level(x: Handle, level: Level) -> tuple[Any, Any]:
     """Return a Tensor's primal and tangent at a level; without a tangent there, itself and None."""
     if not has_tangent(x) or x._at.level.serial < level.serial:
         return alias_of(x), None

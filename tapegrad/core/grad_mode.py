@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from tapegrad.core.context_manager import Block
-
-if TYPE_CHECKING:
-    from tapegrad.core.expected import Matcher
-    from tapegrad.core.saved_values import Packing
+from tapegrad.core.expected import Matcher
+from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.tape import Tape
 
 __all__ = [
     "enable_grad",
@@ -27,6 +26,27 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
+
+
+class Packing(Protocol):
+    """What saved values pass through (`core.saved_values`), as what records sees it."""
+
+    def current(self) -> Tape:
+        """Return this thread's tape of packed records."""
+
+    def close(self) -> None:
+        """End recording on that tape."""
+
+    def load(self, tape: Tape, x: Any) -> int | None:
+        """Import an operand by its shape, if it is spared."""
+
+    def save(self, op: Primitive, operands: Sequence[Any], value: Any) -> Any:
+        """Pack what the derivative of a record will read."""
+
+    def commit(
+        self, tape: Tape, op: Primitive, places: Sequence[int], second: int, value: Any, packed: Any
+    ) -> int:
+        """As `Tape.commit`, of what `save` has packed."""
 
 
 class Mode:

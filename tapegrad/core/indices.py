@@ -1,4 +1,4 @@
-"""Indices as NumPy knows them: what they are made of, and what they take of a value."""
+"""Indices as NumPy knows them: what they are made of, and what they take of a value or a Tensor."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
-from tapegrad.core.dispatch import contains_tensor
+from tapegrad.core.base import add_saved_bytes, is_still, join, requires_grad, value_of
+from tapegrad.core.dispatch import contains_tensor, is_view_of, record, wrap_without_history
+from tapegrad.core.expected import expected
 from tapegrad.errors import BorderError
+from tapegrad.ops import REGISTRY
+from tapegrad.tape.tape import LARGE
 
+TAKE = REGISTRY["take"]
+INTEGER = np.dtype(np.int64)
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
 PLAIN = {int, type(None), type(Ellipsis), np.ndarray}
 BOUNDS = {int, type(None)}  # of slices
@@ -65,3 +70,52 @@ def _integer(x: Any) -> Any:
         return operator.index(x)
     except TypeError:  # an array of several elements, which NumPy refuses
         return x
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """Elements of a Tensor, by any index NumPy knows."""
+    if expected and id(x) in expected:
+        for known in (index, plain_index(index)):
+            found = expected[id(x)].part(x, known)
+            if found is not None:
+                return found
+    value = x._v
+    if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
+        attrs = {"index": index.copy()}
+        out = record(TAKE, elements(value, index), (x,), attrs)
+        if index.nbytes > LARGE:
+            add_saved_bytes(out, attrs)
+        return out if is_still(x, value) else getitem(x, index)
+    index = plain_index(index)
+    part = elements(value, index)
+    if not requires_grad(x):
+        if isinstance(part, np.ndarray) and part.ndim == 0:
+            part = part[()]
+        out = wrap_without_history(part, (x,))
+        joined = out._extra is not None and out._extra.storage is not None
+        return out if joined or not is_view_of(part, value) else join(x, out, value)
+    parts, basic = parts_of(index)
+    if isinstance(part, np.ndarray) and part.ndim == 0:
+        part = part[()]
+    if basic and not isinstance(part, np.ndarray):
+        numbers = [i for i in parts if i is not None and i is not Ellipsis]
+        place = 0
+        for i, n in zip(numbers, value.shape, strict=True):
+            place = place * n + (int(i) if i >= 0 else int(i) + n)
+        if place < 2**29:
+            out = record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
+            return out if is_still(x, value) else getitem(x, index)
+    if basic and isinstance(part, np.ndarray):
+        out = record(REGISTRY["getitem"], part, (x,), {"index": index})
+        return join(x, out, value) if is_view_of(out._v, value) else out
+    index = _snapshot(index)
+    out = record(TAKE, part, (x,), {"index": index})
+    add_saved_bytes(out, index)
+    return out if is_still(x, value) else getitem(x, index)
+
+
+def _snapshot(index: Any) -> Any:
+    """An index that later writes to its arrays do not change."""
+    if isinstance(index, tuple):
+        return tuple(_snapshot(i) for i in index)
+    return np.array(index) if isinstance(index, np.ndarray) else index

@@ -24,6 +24,7 @@ from tapegrad.core.base import (
     is_tensor,
     like_of,
     needs_derivative,
+    renew,
     requires_grad,
     retain,
     separate_storage,
@@ -63,7 +64,6 @@ from tapegrad.tape.tape import LARGE, Cell, Tape, close, current, local
 
 if TYPE_CHECKING:
     from tapegrad.core.expected import Matcher
-    from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
 EVERYTHING = Ellipsis
@@ -171,7 +171,7 @@ def _whole(new: Any, shape: tuple[int, ...]) -> Any:
     return np.array(np.broadcast_to(new, shape), order="C")[()]
 
 
-def update_natively(x: Tensor, new: Tensor) -> bool | None:
+def update_natively(x: Handle, new: Handle) -> bool | None:
     """Let x, or what it is a view of, be what an operator has computed from it; True where that is done.
 
     Compiled code, as soon as it is there.
@@ -179,7 +179,7 @@ def update_natively(x: Tensor, new: Tensor) -> bool | None:
     return None
 
 
-def become(x: Tensor, new: Tensor, what: str) -> None:
+def become(x: Handle, new: Handle, what: str) -> None:
     """Let x be what an operator, which an error names, has just computed from all of it."""
     if type(_enabled.get()) is bool and isinstance(new, Handle) and _replace(x, new):
         return
@@ -189,7 +189,7 @@ def become(x: Tensor, new: Tensor, what: str) -> None:
         write(x, EVERYTHING, new, what, True)
 
 
-def _replace(x: Tensor, new: Handle) -> bool:
+def _replace(x: Handle, new: Handle) -> bool:
     """As `become`, without a record; False if `write` is to do it.
 
     That is the common update, of a parameter or a constant whose memory nobody else sees: it takes the
@@ -211,7 +211,7 @@ def _replace(x: Tensor, new: Handle) -> bool:
     elif is_grad_enabled():
         return False
     else:
-        x._renew()
+        renew(x)
     x._v = value
     extra(x).version += 1
     return True
@@ -327,7 +327,7 @@ def _fitted(new: Any, shape: tuple[int, ...], x: Handle, what: str) -> Any:
     return record(op, np.broadcast_to(new._v, shape), (new,)) if known is None else known  # nobody's view
 
 
-def _reshaped(x: Handle, shape: tuple[int, ...]) -> Tensor:
+def _reshaped(x: Handle, shape: tuple[int, ...]) -> Handle:
     return apply(REGISTRY["reshape"], (x,), {"shape": shape})
 
 
@@ -472,7 +472,7 @@ def _room() -> Tape:
     return tape
 
 
-def _read_elsewhere(storage: Storage | None) -> dict[Storage, Tensor]:
+def _read_elsewhere(storage: Storage | None) -> dict[Storage, Handle]:
     """Wholes of the other storages of a memory, before it changes, where they link to another tape.
 
     By a link's value the older tape knows that it is read: it must be the old one.
@@ -541,13 +541,13 @@ def _where(value: np.ndarray, whole: np.ndarray, index: Any) -> Attributes:
     return {"places": found.reshape(-1)[index.places] if flat else np.array(found[index])}
 
 
-def _weigh(out: Tensor, where: Attributes) -> None:
+def _weigh(out: Handle, where: Attributes) -> None:
     """Tell a result's tape of the places that its record keeps."""
     if "places" in where and where["places"].nbytes > LARGE:
         add_saved_bytes(out, where["places"])
 
 
-def accumulate(x: Handle, value: Operand) -> None:
+def accumulate(x: Handle, value: np.ndarray | np.generic) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
     state = extra(x)
     if x._v.ndim == 0:
@@ -616,7 +616,7 @@ def lend(x: Handle) -> np.ndarray:
     return np.asarray(Loan(x._v, life))
 
 
-def _unrecorded(old: Tensor, value: Operand) -> Tensor:
+def _unrecorded(old: Handle, value: np.ndarray | np.generic) -> Handle:
     """What a memory is after a write that is not recorded: its gradient stays what it was."""
     if old._tape is not None:
         with enable_grad():
@@ -627,7 +627,7 @@ def _unrecorded(old: Tensor, value: Operand) -> Tensor:
         if old._extra.requires_grad:
             owner = old._at.handle()
             if owner is not None and owner._at is old._at:
-                owner._renew()
+                renew(owner)
                 out._at = owner._at
             else:
                 out._at = Cell(out if owner is None else owner)
@@ -656,7 +656,7 @@ def _part_with_others(x: Handle, storage: Storage | None) -> None:
         _move(x, _storage(x))
 
 
-def sharers(x: Handle) -> list[Tensor]:
+def sharers(x: Handle) -> list[Handle]:
     """All handles of a Tensor's memory."""
     return _sharers(x, _storage(x))
 
@@ -690,7 +690,7 @@ def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) ->
             return
 
 
-def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, Tensor]) -> None:
+def _tell(x: Handle, storage: Storage | None, out: Handle, olds: dict[Storage, Handle]) -> None:
     """Give the whole its new history, and the handles theirs."""
     if storage is None:
         _become(x, out._v, out)
@@ -703,7 +703,7 @@ def _tell(x: Handle, storage: Storage | None, out: Tensor, olds: dict[Storage, T
         _inform(other, _unrecorded(olds[other] if other in olds else alias_of(other.whole), other.whole._v))
 
 
-def _inform(storage: Storage, out: Tensor) -> None:
+def _inform(storage: Storage, out: Handle) -> None:
     storage.whole = alias_of(out)
     known = requires_grad(out)
     for handle in storage.alive():
@@ -716,7 +716,7 @@ def _inform(storage: Storage, out: Tensor) -> None:
         handle._tape, handle._at = STALE if known else None, None
 
 
-def _become(x: Handle, value: np.ndarray, out: Tensor) -> None:
+def _become(x: Handle, value: np.ndarray, out: Handle) -> None:
     """Give a handle another's value and history."""
     _leave(x)
     x._v, x._tape, x._at = value, out._tape, out._at
@@ -724,7 +724,7 @@ def _become(x: Handle, value: np.ndarray, out: Tensor) -> None:
         retain(x)
 
 
-def forget(x: Tensor) -> None:
+def forget(x: Any) -> None:
     """Let a handle be a leaf without history; its memory stays shared."""
     storage = _storage(x)
     if storage is not None and storage.base() is not x:

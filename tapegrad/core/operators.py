@@ -7,31 +7,42 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core import base
-from tapegrad.core.base import Handle, Operand, TensorOrArray, value_of, wrap
+from tapegrad.core.base import (
+    Handle,
+    Operand,
+    TensorOrArray,
+    is_tensor,
+    ndim_of,
+    shape_of,
+    value_of,
+    wrap,
+)
+from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import (
     DOUBLE,
     Labelled,
     apply,
+    as_tape_value,
     describe_mismatch,
     enabled,
+    expect_flat,
+    note_flat,
     position_of_leaf,
     sequence,
     with_metadata,
 )
+from tapegrad.core.functions import UFUNCS, implements
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import ShapeError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import REGISTRY, forward
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.tape.tape import LARGE, Tape, TapeClosed, current, local
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 float64, ndarray = np.float64, np.ndarray
 # of operators; others know better
@@ -41,7 +52,7 @@ OPERANDS = (Handle, ndarray, np.generic, int, float, complex, list, tuple, Label
 def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return the function of an op with two operands, the first of them a Tensor."""
 
-    def function(a: Tensor, b: Operand) -> Any:
+    def function(a: Handle, b: Operand) -> Any:
         mode = enabled()
         if not mode:
             out = _unrecorded(op, operate, mode, (a, b))
@@ -129,7 +140,7 @@ def _committed(
     values: Sequence[Operand],
     value: Operand,
     operands: Sequence[Operand],
-) -> Tensor:
+) -> Handle:
     """The Tensor of a value just computed from these places of a tape, which a handler may have closed."""
     try:
         at = tape.commit(op, places, values, places[1] if len(places) == 2 else 0, value)
@@ -140,7 +151,7 @@ def _committed(
 
 def _unrecorded(
     op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Sequence[Operand]
-) -> Tensor | None:
+) -> Handle | None:
     """The common case where nothing is recorded: of Tensors of doubles and numbers; None for any other."""
     if OPEN or (mode is not False and mode.profile is not None):
         return None
@@ -210,3 +221,76 @@ for _op in REGISTRY.values():
         FAST[_op.name] = (unary if _op.arity == 1 else binary)(_op, _operate)
         if _op.arity == 2:
             REFLECTED[_op.name] = reflected(_op, _operate)
+
+
+def operand(x: Operand) -> Any:
+    """Return an operand as a Tensor, an array, or the Python number it is, whose dtype gives way."""
+    x = sequence(x)
+    return x if is_tensor(x) or type(x) in (int, float, bool) else as_tape_value(x)
+
+
+def _ufunc_of(name: str) -> Callable[..., Any]:
+    op, fast = REGISTRY[name], FAST[name]
+    if op.arity == 1:
+        return fast
+
+    def function(a: Operand, b: Operand) -> Any:
+        return fast(a, b) if is_tensor(a) else combine(op, sequence(a), sequence(b))
+
+    return function
+
+
+for _name in FAST:
+    for _f in REGISTRY[_name].functions:
+        UFUNCS[_f] = _ufunc_of(_name)
+UFUNCS[np.positive] = copy
+
+# Derivative zero wherever there is one: plain values, no history.
+FLAT = (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.floor,
+    np.ceil, np.rint, np.trunc, np.isfinite, np.isnan, np.isinf, np.signbit, np.logical_and,
+    np.logical_or, np.logical_not, np.logical_xor, np.floor_divide, np.spacing,
+)  # fmt: skip
+for _f in FLAT:
+
+    def _flat(*args: Operand, _f: Any = _f) -> Handle:
+        known = expect_flat(_f, args)
+        if known is not None:
+            return known
+        values = [value_of(operand(a)) for a in args]
+        try:
+            return note_flat(wrap(as_tape_value(_f(*values), _f.__name__)), _f, args)
+        except ValueError as error:
+            shapes = ", ".join(str(np.shape(v)) for v in values)
+            raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
+
+    UFUNCS[_f] = _flat
+
+
+def power(a: Operand, b: Operand) -> Any:
+    """Power; a square has a cheaper derivative."""
+    if (type(b) is int or type(b) is float) and b == 2 and is_tensor(a):
+        return FAST["square"](a)
+    return FAST["power"](a, b) if is_tensor(a) else combine(REGISTRY["power"], sequence(a), sequence(b))
+
+
+UFUNCS[np.power] = power
+
+
+def matmul(a: Operand, b: Operand) -> Any:
+    """Matrix product."""
+    a, b = operand(a), operand(b)
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
+        raise ShapeError(
+            f"matmul of shapes {shape_of(a)} and {shape_of(b)}: scalars have no matrix product; use *"
+        )
+    return apply(REGISTRY["matmul"], (a, b))
+
+
+UFUNCS[np.matmul] = matmul
+
+
+@implements(np.divmod)
+def divmod_(a: Operand, b: Operand) -> tuple[TensorOrArray, TensorOrArray]:
+    """Quotient, which has no derivative, and remainder."""
+    return UFUNCS[np.floor_divide](a, b), UFUNCS[np.remainder](a, b)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from tapegrad.ops.primitive import OUT, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import Tape, close
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 RESULT = 1 << OUT
 
@@ -119,13 +116,13 @@ class Packing:
             tape.weigh(packed.nbytes)
         return at
 
-    def keep(self, x: Tensor) -> Callable[[], Tensor]:
+    def keep(self, x: Handle) -> Callable[[], Any]:
         """Pack a Tensor with its history; what is returned gives it back."""
         saved, known = self.packed(x._v), alias_of(x)
         if isinstance(x._v, np.ndarray):
             known._v = pool.shadow(x._v)
 
-        def again() -> Tensor:
+        def again() -> Handle:
             out = alias_of(known)
             out._v = self.unpacked(saved)
             return out

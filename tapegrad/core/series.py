@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tapegrad.core.base import Handle, Operand, has_tangent, value_of, wrap
+from tapegrad.core.base import Handle, Operand, has_tangent, ndim_of, value_of, wrap
+from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import as_tape_value, record
 from tapegrad.core.forward_mode import Dual, Level
 from tapegrad.core.storage import DUAL
@@ -29,9 +30,8 @@ from tapegrad.ops.primitive import MEANING, OUT, Attributes, Elementwise, Primit
 
 if TYPE_CHECKING:
     from tapegrad.tape.tape import Cell
-    from tapegrad.tensor import Tensor
 
-Coefficient: TypeAlias = "Tensor | None"  # None: 0
+Coefficient: TypeAlias = Any  # a Tensor; None: 0
 DIVIDE = MEANING[np.divide]
 
 
@@ -57,7 +57,7 @@ class Expansion(Level):
     def push(
         self, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
         mine: Sequence[Any],
-    ) -> Tensor:  # fmt: skip
+    ) -> Handle:  # fmt: skip
         """Return the Tensor of a computed value with its series; what a rule computes has it when asked."""
         moving = [k for k, d in enumerate(mine) if d is not None]
         primals = [x if d is None else d.primal for x, d in zip(operands, mine, strict=True)]
@@ -110,20 +110,20 @@ class Series(Dual):
     __slots__ = ("_derivative", "known")
     level: Expansion
 
-    def __init__(self, level: Expansion, primal: Tensor, known: Sequence[Coefficient] = ()) -> None:
+    def __init__(self, level: Expansion, primal: Handle, known: Sequence[Coefficient] = ()) -> None:
         self.level, self.primal, self.source = level, primal, None
         self.known: list[Coefficient] = [primal, *known]
         self._derivative: Series | None = None
 
     @property
-    def tangent(self) -> Tensor:  # type: ignore[override]
+    def tangent(self) -> Handle:  # type: ignore[override]
         """What asks for a tangent alone knows nothing of series."""
         raise GradientError(
             "what takes tangents alone was applied to a Tensor that carries a power series (tg.func.taylor); "
             "write it in NumPy's functions"
         )
 
-    def handle(self) -> Tensor:
+    def handle(self) -> Handle:
         """Return a Tensor that carries this series."""
         return wrap(self.primal._v, DUAL, self)
 
@@ -148,11 +148,11 @@ class Series(Dual):
         return Series(self.level, self.rooted_primal(cell, requires_grad), self.known[1:])
 
     @property
-    def parts(self) -> list[Tensor]:
+    def parts(self) -> list[Handle]:
         """The coefficients."""
         return [c for c in self.known if c is not None]
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Series:
+    def mapped(self, function: Callable[[Handle], Handle]) -> Series:
         """Return the same with what a function makes of each coefficient."""
         primal, *others = (None if c is None else function(c) for c in self.known)
         return Series(self.level, primal, others)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ class Result(Series):
     __slots__ = ("attrs", "mine", "op", "operands", "results", "same", "slope")
 
     def __init__(
-        self, level: Expansion, primal: Tensor, op: Primitive, operands: Sequence[Any],
+        self, level: Expansion, primal: Handle, op: Primitive, operands: Sequence[Any],
         mine: Sequence[Series | None], attrs: Attributes | None, results: dict[Any, Result] | None,
     ) -> None:  # fmt: skip
         super().__init__(level, primal)
@@ -197,7 +197,7 @@ class Result(Series):
         with np.errstate(all="ignore"):
             found = self._compute(k)
         if found is not None and found._v.dtype != self.primal._v.dtype:
-            found = found.astype(self.primal._v.dtype)
+            found = astype(found, self.primal._v.dtype)
         return found
 
     def _compute(self, k: int) -> Coefficient:
@@ -292,7 +292,7 @@ class Result(Series):
                 series._derivative, series = None, series._derivative
         of_rules.clear()
 
-    def _even_power(self) -> Tensor | None:
+    def _even_power(self) -> Handle | None:
         """What an even power of a length is, which is smooth where that is 0: a power of its square."""
         length = self.mine[0]
         if not isinstance(length, Result) or not length.op.kink or length.op.arity != 1:
@@ -304,7 +304,7 @@ class Result(Series):
                 return None
         elif self.op.squares == kinks.PRODUCT and not length.is_like(self.mine[1]):
             return None
-        if not isinstance(self.op, Elementwise) and length.primal.ndim != 1:  # an inner product
+        if not isinstance(self.op, Elementwise) and ndim_of(length.primal) != 1:  # an inner product
             return None
         with self._as_rule():
             x = length.operands[0]
@@ -313,7 +313,7 @@ class Result(Series):
                 square = np.sum(square, **length.attrs)
             if not isinstance(self.op, Elementwise):
                 square = np.sum(square)
-            found: Tensor = square if exponent == 2 else square ** (exponent / 2)
+            found: Handle = square if exponent == 2 else square ** (exponent / 2)
             return found
 
     def is_like(self, other: Series | None) -> bool:
@@ -337,5 +337,5 @@ def total(terms: Iterator[Coefficient]) -> Coefficient:
     return found
 
 
-def _tensor(x: Operand) -> Tensor:
+def _tensor(x: Operand) -> Handle:
     return x if isinstance(x, Handle) else wrap(as_tape_value(x))

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handle import Handle
 from tapegrad.errors import KernelError
 from tapegrad.kernels import abi
 from tapegrad.tape.tape import LEFT, Tape
-
-if TYPE_CHECKING:
-    from tapegrad.core.base import Handle
-    from tapegrad.core.forward_mode import Level
-    from tapegrad.tensor import Tensor
 
 STALE = Tape()  # stands for the tape of a handle whose history has to be looked up
 STALE.limit = LEFT
 DUAL = Tape()  # stands for that of a handle that carries a tangent (see `tapegrad.core.forward_mode`)
 DUAL.limit, DUAL.serial = LEFT, 1 << 62
-OPEN: set[weakref.ref[Level]] = set()  # levels of forward mode that are open, in any thread
+OPEN: set[weakref.ref[Any]] = set()  # levels of forward mode that are open, in any thread
 ndarray = np.ndarray
 Shape = tuple[int, ...]
 Window = tuple[int, Shape, Shape]
@@ -99,7 +95,7 @@ class Storage:
 
     __slots__ = ("__weakref__", "base", "detached", "handles", "limit", "memory", "origin", "torn", "whole")
 
-    def __init__(self, base: Handle, whole: Tensor, memory: Memory, detached: bool = False) -> None:
+    def __init__(self, base: Handle, whole: Handle, memory: Memory, detached: bool = False) -> None:
         self.base = weakref.ref(base)
         self.whole, self.memory, self.detached = whole, memory, detached
         self.handles: list[weakref.ref[Any]] = [self.base]
@@ -122,7 +118,7 @@ class Storage:
         """Let go of a handle."""
         _forget(self.handles, handle)
 
-    def alive(self) -> list[Tensor]:
+    def alive(self) -> list[Handle]:
         """The handles that there are still."""
         return [h for r in self.handles if (h := r()) is not None]
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.config import bounds, compiling_setting, guard_setting
+from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.kernels import abi, cache
-from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.ops import REGISTRY
 
 __all__ = ["Row", "catalog", "instead_of", "show_config", "table"]

@@ -19,8 +19,8 @@ from tapegrad.core.storage import STALE
 from tapegrad.diagnostics.flame import events_of
 from tapegrad.kernels import abi
 from tapegrad.ops.primitive import BY_OPCODE, Primitive
-from tapegrad.tape.record import CONST, FIRST_OP, LEAF, LINK, STRIDE, Place, Record, slot
-from tapegrad.tape.tape import Cell, Tape
+from tapegrad.tape.record import CONST, FIRST_OP, LEAF, LINK, STRIDE, Record, slot
+from tapegrad.tape.tape import Cell, Place, Tape
 
 if TYPE_CHECKING:
     from tapegrad.autograd.profiler import profile as Profile

@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.autograd.profiler import profile
 from tapegrad.autograd.profiler_util import EventList, FunctionEventAvg
-from tapegrad.core.base import Handle, Operand
+from tapegrad.core.base import Handle
 from tapegrad.diagnostics.flame import events_of, flame_chart
 from tapegrad.diagnostics.functions import show_config
 from tapegrad.diagnostics.graph import Graph
@@ -35,6 +35,7 @@ from tapegrad.diagnostics.page import (
     time_text,
 )
 from tapegrad.diagnostics.records import Line, line_of
+from tapegrad.tensor import Operand
 
 if TYPE_CHECKING:
     from os import PathLike

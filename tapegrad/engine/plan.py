@@ -21,8 +21,8 @@ from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.state import State, take
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
-from tapegrad.tape.record import STRIDE, Place, Record
-from tapegrad.tape.tape import LEFT, Cell, Claim, Columns, Tape, checksum, give_back, leave
+from tapegrad.tape.record import STRIDE, Record
+from tapegrad.tape.tape import LEFT, Cell, Claim, Columns, Place, Tape, checksum, give_back, leave
 
 Result: TypeAlias = tuple[Tape, Record]
 Key: TypeAlias = Cell | Result  # what a sweep finds the cotangent of

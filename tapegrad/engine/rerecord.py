@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from tapegrad.engine.plan import Job, Key, Plan, Result
 from tapegrad.engine.sweep import value_or_shape
@@ -13,15 +13,12 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.lanes import vjp
 from tapegrad.ops.primitive import BY_OPCODE, in_dtype
-from tapegrad.tape.record import CONST, LEAF, LINK, Place, Record
-from tapegrad.tape.tape import Tape
+from tapegrad.tape.record import CONST, LEAF, LINK, Record
+from tapegrad.tape.tape import Place, Tape
 
-if TYPE_CHECKING:
-    from tapegrad.core.base import TensorOrArray
-    from tapegrad.tensor import Tensor
-
+TensorOrArray: TypeAlias = Any  # what rules compute with; what a Tensor is nobody here knows
 Recall = Callable[..., Any]
-Known = Callable[[Tape, int], "tuple[Tensor | None, list[Tensor | None]] | None"]
+Known = Callable[[Tape, int], "tuple[TensorOrArray, list[TensorOrArray]] | None"]
 Follow = Callable[[int, Tape, "list[Any]", "list[int]", "list[Any]"], "list[Any] | None"]
 
 

@@ -11,18 +11,15 @@ to it has run.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, in_dtype
 from tapegrad.tape.record import Record
-from tapegrad.tape.tape import Cell, Columns
-
-if TYPE_CHECKING:
-    from tapegrad.engine.plan import Job
+from tapegrad.tape.tape import Cell, Columns, Tape
 
 BOTH = layout.NEED | layout.MARK
 _numbers = count(1)
@@ -43,6 +40,14 @@ def after_rule(
     return watch.after(given, ct, len(operands))  # type: ignore[no-any-return]
 
 
+class Part(Protocol):
+    """A tape's part in a sweep (`plan.Job`), as watches see it."""
+
+    tape: Tape
+    columns: Columns
+    reached: list[Record]
+
+
 class Leaves:
     """The watched leaves of a sweep: after which record the gradient of each is whole.
 
@@ -54,7 +59,7 @@ class Leaves:
         Gradients that are there before it begins, by key.
     """
 
-    def __init__(self, jobs: list[Job], start: Iterable[Any]) -> None:
+    def __init__(self, jobs: Sequence[Part], start: Iterable[Any]) -> None:
         self.cells: dict[Any, set[Cell]] = {}  # by watch: a leaf has a cell for each value it had
         self._jobs, self._start = jobs, [key for key in start if isinstance(key, Cell)]  # the plan's own list
         self._last: dict[Any, int] = {}  # by watch: the serial of the tape that contributes last
@@ -82,7 +87,7 @@ class Leaves:
         """Whether anything has been attached since the watches were found."""
         return attached[0] != self._seen
 
-    def of(self, job: Job, flags: Any) -> dict[int, list[Any]]:
+    def of(self, job: Part, flags: Any) -> dict[int, list[Any]]:
         """The watches to be called in a job, by the record after whose rule; -1 for the end of the job."""
         found: dict[int, list[Any]] = {}
         for watch, (k, _) in self._places(job, flags).items():
@@ -90,7 +95,7 @@ class Leaves:
                 found.setdefault(k, []).append(watch)
         return found
 
-    def late(self, job: Job, flags: Any, k: Record, called: Any = None) -> dict[int, list[Any]]:
+    def late(self, job: Part, flags: Any, k: Record, called: Any = None) -> dict[int, list[Any]]:
         """As `of`, once something was attached at record k, before its rule had run or by the watch `called`.
 
         What is whole by then has passed: what comes after later rules, or after this one for one of the first
@@ -106,7 +111,7 @@ class Leaves:
             self.cells.pop(watch, None)
         return self.of(job, flags)
 
-    def _places(self, job: Job, flags: Any) -> dict[Any, tuple[Record, int]]:
+    def _places(self, job: Part, flags: Any) -> dict[Any, tuple[Record, int]]:
         """After which record's rule, and for which of its operands, gradients are whole that watches see."""
         mine = [watch for watch, serial in self._last.items() if serial == job.tape.serial]
         found: dict[Any, tuple[Record, int]] = {}

@@ -9,18 +9,9 @@ import numpy as np
 
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.autograd.steps import bare
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    alias_of,
-    has_tangent,
-    refresh_history,
-    requires_grad,
-    strip_tangents,
-    wrap,
-)
-from tapegrad.core.dispatch import as_tape_value, record
-from tapegrad.core.forward_mode import tangents_on, without_history
+from tapegrad.core.base import Handle, has_tangent, refresh_history, requires_grad, strip_tangents
+from tapegrad.core.dispatch import as_tape_value
+from tapegrad.core.forward_mode import tangents_on
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
@@ -30,7 +21,7 @@ from tapegrad.kernels import abi
 from tapegrad.native.loading import load
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import Tape, local, resume, set_aside
-from tapegrad.tensor import Tensor, tensor
+from tapegrad.tensor import Operand, Tensor, alias_of, record, tensor, without_history, wrap
 
 __all__ = [
     "Call",

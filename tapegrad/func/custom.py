@@ -21,14 +21,13 @@ from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.function import Function, FunctionCtx
 from tapegrad.autograd.hooks import from_array
 from tapegrad.config import guard_setting
-from tapegrad.core.base import Operand, TensorOrArray, has_tangent, is_tensor, requires_grad, value_of, wrap
+from tapegrad.core.base import has_tangent, requires_grad, value_of
 from tapegrad.core.dispatch import COPIED, as_tape_value, with_metadata
-from tapegrad.core.forward_mode import without_history
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, within
 from tapegrad.errors import BorderError, GradientError, MutationError
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.tape.tape import checksum
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, without_history, wrap
 
 __all__ = [
     "PLAIN",

@@ -15,8 +15,7 @@ import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.functional import _followed
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, value_of
-from tapegrad.core.forward_mode import without_history
+from tapegrad.core.base import value_of
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced
@@ -24,7 +23,7 @@ from tapegrad.func.linear_systems import LOOSE, LinearMap, System, jacobian_of, 
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Structure, Tree, flatten
 from tapegrad.func.vectors import copied, count_elements, floats, follow, pack, pull, push, shapes_of, unpack
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, without_history
 
 __all__ = ["fixed_point", "minimizer", "root"]
 

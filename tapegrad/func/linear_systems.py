@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, requires_grad, value_of
+from tapegrad.core.base import requires_grad, value_of
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, outside, replaced, transposed
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import flatten
 from tapegrad.func.vectors import copied, floats, follow, pack, pull, push, shapes_of, unpack, zeros
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor
 
 __all__ = ["linear_solve"]
 

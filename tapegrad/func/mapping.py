@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, Operand, TensorOrArray
+from tapegrad.core.base import Handle
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.func.calls import Programmed, named, programs_of
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Structure, Tree, flatten
 from tapegrad.progress import progress as shown
+from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["vmap"]
 

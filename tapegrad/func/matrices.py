@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.config import chunk_bytes
-from tapegrad.core.base import Operand, TensorOrArray, strip_tangents, wrap
+from tapegrad.core.base import strip_tangents
 from tapegrad.core.grad_mode import switches
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.calls import Call, Programmed, compiled, offering, plain, tensors_of, transformed, zeros
@@ -22,7 +22,7 @@ from tapegrad.func.trees import Tree
 from tapegrad.native.loading import load
 from tapegrad.progress import progress
 from tapegrad.tape.tape import recorded_bytes
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap
 
 __all__ = ["divergence", "hessian", "jacfwd", "jacobian", "jacrev", "laplacian", "rows_of"]
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand
 from tapegrad.func.elements import leading_to
 from tapegrad.func.patterns import tapes_of
 from tapegrad.kernels import table
@@ -17,7 +16,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape.record import CONST, LEAF, LINK, Record, slot
 from tapegrad.tape.tape import Tape
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor
 
 PLAIN = (int, float, complex, str, bytes, slice, np.dtype, np.generic, type(None), type(Ellipsis))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, extra, is_tensor, wrap
+from tapegrad.core.base import extra
 from tapegrad.core.dispatch import enabled
 from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
@@ -26,6 +26,7 @@ from tapegrad.ops.primitive import BY_OPCODE, Elementwise
 from tapegrad.ops.series import words_of
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import MAX_RECORDS, current, leave
+from tapegrad.tensor import Operand, TensorOrArray, is_tensor, wrap
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

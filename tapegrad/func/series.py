@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, alias_of, has_tangent, is_tensor, requires_grad, wrap
+from tapegrad.core.base import has_tangent, requires_grad
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.series import Expansion, Series
 from tapegrad.errors import DTypeError, ShapeError
@@ -22,6 +22,7 @@ from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.native.loading import load
 from tapegrad.numpy_api.shapes import stack
+from tapegrad.tensor import Operand, TensorOrArray, alias_of, is_tensor, wrap
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
@@ -295,7 +296,8 @@ def _series(level: Expansion, what: str, x: Operand, *terms: Operand) -> Tensor:
         if c.dtype.kind == "c" and dtype.kind != "c":
             raise DTypeError(f"{what} of dtype {dtype}: a direction of dtype {c.dtype}")
         known.append(c if c.dtype == dtype else c.astype(dtype))
-    return Series(level, primal, known).handle()
+    found: Any = Series(level, primal, known).handle()
+    return found
 
 
 def _operand(x: Operand, what: str) -> Tensor:

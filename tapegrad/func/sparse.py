@@ -13,16 +13,7 @@ import numpy as np
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.steps import leave_tape
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    TensorOrArray,
-    has_tangent,
-    needs_derivative,
-    refresh_history,
-    requires_grad,
-    value_of,
-)
+from tapegrad.core.base import Handle, has_tangent, needs_derivative, refresh_history, requires_grad, value_of
 from tapegrad.core.grad_mode import _enabled, inference_mode
 from tapegrad.core.storage import STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
@@ -33,7 +24,7 @@ from tapegrad.func.signatures import Function
 from tapegrad.native.loading import load
 from tapegrad.progress import progress as shown
 from tapegrad.tape.tape import current
-from tapegrad.tensor import Tensor, tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, tensor
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -16,7 +16,6 @@ import numpy as np
 
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
-from tapegrad.core.base import wrap
 from tapegrad.core.grad_mode import in_force, switches
 from tapegrad.core.storage import OPEN
 from tapegrad.func import recorded_series
@@ -26,7 +25,7 @@ from tapegrad.ops import BY_OPCODE
 from tapegrad.ops.custom import Custom
 from tapegrad.tape.record import STRIDE
 from tapegrad.tape.tape import Outgrown, recorded_bytes
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Tensor, wrap
 
 Push: TypeAlias = "Callable[[list[Tensor]], list[Tensor]]"  # tangents of arguments to those of results
 R = TypeVar("R")

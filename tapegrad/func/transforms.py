@@ -8,13 +8,12 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from tapegrad.autograd.functional import grad_of_active
-from tapegrad.core.base import Operand
 from tapegrad.errors import GradientError
 from tapegrad.func import tangents
 from tapegrad.func.calls import Call, tensors_of, transformed, vector
 from tapegrad.func.signatures import Function, Gradient, ValueAndGradient
 from tapegrad.func.trees import Tree, flatten
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor
 
 __all__ = ["ggnvp", "grad", "hvp", "jvp", "linearize", "pull_number", "value_and_grad", "vhp", "vjp"]
 

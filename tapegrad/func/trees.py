@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tapegrad.core.base import Operand
+from tapegrad.tensor import Operand
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

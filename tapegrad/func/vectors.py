@@ -10,12 +10,12 @@ import numpy as np
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import _followed, grad_of_active
-from tapegrad.core.base import DType, Operand, TensorOrArray, is_tensor, value_of, wrap
+from tapegrad.core.base import DType, value_of
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.custom import replaced
 from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.kernels import abi
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, wrap
 
 
 def pack(leaves: Sequence[Any], lanes: tuple[int, ...] = ()) -> Any:

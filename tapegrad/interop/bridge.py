@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
-from tapegrad.core.base import Operand, Out, is_tensor
 from tapegrad.errors import BorderError
 from tapegrad.func.trees import Structure
+from tapegrad.tensor import Operand, Out, is_tensor
 
 Function = Callable[..., Any]
 

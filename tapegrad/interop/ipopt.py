@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
-from tapegrad.core.base import Operand
 from tapegrad.errors import ShapeError
 from tapegrad.interop.bridge import Function, plain, title_of
+from tapegrad.tensor import Operand
 
 
 class IpoptProblem:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad import func
-from tapegrad.core.base import Operand
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.trees import flatten, map_tree
 from tapegrad.interop.bridge import Function, Spread, named, plain, title_of, with_rule
+from tapegrad.tensor import Operand
 
 
 def to_jax(f: Function, result: Any = None) -> Function:

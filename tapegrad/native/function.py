@@ -14,8 +14,8 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.core.base import Handle, nbytes_of, needs_derivative, strip_tangents, value_of, wrap
-from tapegrad.core.dispatch import note_escape, record, tensors_in, timed, with_metadata
+from tapegrad.core.base import Handle, nbytes_of, needs_derivative, strip_tangents, value_of
+from tapegrad.core.dispatch import note_escape, tensors_in, timed, with_metadata
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
@@ -41,7 +41,7 @@ from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import outgrow
-from tapegrad.tensor import Tensor, from_numpy
+from tapegrad.tensor import Tensor, from_numpy, record, wrap
 
 
 class CompiledFunction:

@@ -7,36 +7,26 @@ import operator
 import reprlib
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core.base import (
+    Axis,
     DType,
-    Operand,
-    Out,
     Shape,
-    TensorOrArray,
     add_saved_bytes,
     is_still,
-    is_tensor,
     join,
     like_of,
     ndim_of,
     requires_grad,
     shape_of,
     value_of,
-    wrap,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import (
-    expect,
-    is_externally_writable,
-    is_view_of,
-    record,
-    timed,
-    wrap_without_history,
-)
+from tapegrad.core.dispatch import expect, is_externally_writable, is_view_of, timed
+from tapegrad.core.functions import implements
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
@@ -44,21 +34,10 @@ from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, laid, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
 from tapegrad.numpy_api.shapes import transpose as _transpose
-from tapegrad.numpy_api.tables import (
-    Axis,
-    axis_of,
-    composed,
-    implements,
-    of_number,
-    plain,
-    plainly,
-    tensor_of,
-)
+from tapegrad.numpy_api.tables import axis_of, composed, of_number, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
 from tapegrad.tape import pool
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, is_tensor, record, wrap, wrap_without_history
 
 VIEW = REGISTRY["view"]
 
@@ -287,7 +266,7 @@ def _diagonal(
     That is None where a program computes it.
     """
     part, labels, attrs = _diagonal_of(shape_of(a), operator.index(offset), axis1, axis2)
-    known = expect(VIEW, (a,), attrs, "" if writeable else "read-only")
+    known: Any = expect(VIEW, (a,), attrs, "" if writeable else "read-only")
     if known is not None:
         return known, None
     of = a._v

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, like_of, requires_grad, value_of, wrap
-from tapegrad.core.dispatch import apply
+from tapegrad.core.base import like_of, requires_grad, value_of
+from tapegrad.core.functions import implements
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
-from tapegrad.numpy_api.tables import implements, plainly, tensor_of
+from tapegrad.numpy_api.tables import plainly, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.tensor import Operand, TensorOrArray, apply, is_tensor, wrap
 
 
 def is_complex(x: Operand) -> bool:

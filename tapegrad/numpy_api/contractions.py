@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of
+from tapegrad.core.base import like_of, ndim_of, shape_of
+from tapegrad.core.functions import UFUNCS
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.building import broadcast_arrays
 from tapegrad.numpy_api.products import contract, dot
 from tapegrad.numpy_api.shapes import laid, reshape, stack
-from tapegrad.numpy_api.tables import UFUNCS, axis_of, composed, plain, tensor_of
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 
 def conjugate(x: Operand) -> Any:

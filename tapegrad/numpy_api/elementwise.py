@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
+from tapegrad.core.base import requires_grad, undisturbed, value_of
+from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat
+from tapegrad.core.functions import UFUNCS, implements
+from tapegrad.core.inplace import write
+from tapegrad.core.operators import FAST, operand
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.tables import into, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+from tapegrad.tensor import (
     Operand,
     Out,
+    Tensor,
     TensorOrArray,
-    is_tensor,
-    requires_grad,
-    undisturbed,
-    value_of,
-    wrap,
-)
-from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import (
     apply,
-    as_tape_value,
-    expect_flat,
-    is_compared,
-    note_flat,
+    is_tensor,
     record,
+    wrap,
     wrap_without_history,
 )
-from tapegrad.core.inplace import write
-from tapegrad.core.operators import FAST
-from tapegrad.numpy_api.indexing import where
-from tapegrad.numpy_api.tables import UFUNCS, implements, into, plainly, tensor_of
-from tapegrad.numpy_api.ufuncs import operand
-from tapegrad.ops import REGISTRY
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 
 def _scaled(value: Operand, x: Operand, factor: Operand) -> Tensor:
@@ -60,7 +51,7 @@ def heaviside(x: Operand, h: Operand) -> TensorOrArray:
     """Step from 0 to 1, at 0 the second operand, which alone has a derivative."""
     x, h = operand(x), operand(h)
     if not requires_grad(h):
-        known = expect_flat(np.heaviside, (x, h))
+        known: Any = expect_flat(np.heaviside, (x, h))
         if known is not None:
             return known
     step = as_tape_value(np.heaviside(value_of(x), value_of(h)))
@@ -68,12 +59,6 @@ def heaviside(x: Operand, h: Operand) -> TensorOrArray:
         return where(np.equal(value_of(x), 0), h, step)
     out = wrap_without_history(step, (h,))
     return note_flat(out, np.heaviside, (x, h)) if is_compared() else out
-
-
-@implements(np.divmod)
-def divmod_(a: Operand, b: Operand) -> tuple[TensorOrArray, TensorOrArray]:
-    """Quotient, which has no derivative, and remainder."""
-    return UFUNCS[np.floor_divide](a, b), UFUNCS[np.remainder](a, b)
 
 
 @implements(np.modf)

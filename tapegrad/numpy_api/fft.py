@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import Operand, Out, Shape, TensorOrArray, like_of, ndim_of, shape_of
+from tapegrad.core.base import Axis, Shape, like_of, ndim_of, shape_of
 from tapegrad.core.conversion import copy
-from tapegrad.core.dispatch import apply
+from tapegrad.core.functions import implements
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.shapes import concatenate
-from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
+from tapegrad.numpy_api.tables import axis_of, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.fft import OPPOSITE
 from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tensor import Operand, Out, TensorOrArray, apply
 
 
 class Kind(NamedTuple):

@@ -7,20 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    Operand,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    requires_grad,
-    shape_of,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
+from tapegrad.tensor import Operand, TensorOrArray, is_tensor, wrap
 
 add_at = indexing.add_at
 

@@ -5,95 +5,32 @@ from __future__ import annotations
 import functools
 import math
 import reprlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core.base import (
-    Operand,
-    Out,
-    TensorOrArray,
-    add_saved_bytes,
+    Axis,
     is_noted,
-    is_still,
-    is_tensor,
-    join,
     like_of,
     ndim_of,
-    requires_grad,
     value_of,
+)
+from tapegrad.core.dispatch import is_followed, operand, sequence
+from tapegrad.core.functions import implements
+from tapegrad.core.indices import getitem, plain_index
+from tapegrad.numpy_api.shapes import ravel
+from tapegrad.numpy_api.tables import axes_of, axis_of, into, plainly, tensor_of
+from tapegrad.ops import REGISTRY
+from tapegrad.tensor import (
+    Operand,
+    Out,
+    Tensor,
+    TensorOrArray,
+    apply,
+    is_tensor,
     wrap,
 )
-from tapegrad.core.dispatch import (
-    apply,
-    is_followed,
-    is_view_of,
-    operand,
-    record,
-    sequence,
-    wrap_without_history,
-)
-from tapegrad.core.expected import expected
-from tapegrad.core.indices import elements, parts_of, plain_index
-from tapegrad.numpy_api.shapes import ravel
-from tapegrad.numpy_api.tables import Axis, axes_of, axis_of, implements, into, plainly, tensor_of
-from tapegrad.ops import REGISTRY
-from tapegrad.tape.tape import LARGE
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
-
-TAKE = REGISTRY["take"]
-INTEGER = np.dtype(np.int64)
-
-
-def getitem(x: Any, index: Any) -> Any:
-    """Elements of a Tensor, by any index NumPy knows."""
-    if expected and id(x) in expected:
-        for known in (index, plain_index(index)):
-            found = expected[id(x)].part(x, known)
-            if found is not None:
-                return found
-    value = x._v
-    if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
-        attrs = {"index": index.copy()}
-        out = record(TAKE, elements(value, index), (x,), attrs)
-        if index.nbytes > LARGE:
-            add_saved_bytes(out, attrs)
-        return out if is_still(x, value) else getitem(x, index)
-    index = plain_index(index)
-    part = elements(value, index)
-    if not requires_grad(x):
-        if isinstance(part, np.ndarray) and part.ndim == 0:
-            part = part[()]
-        out = wrap_without_history(part, (x,))
-        joined = out._extra is not None and out._extra.storage is not None
-        return out if joined or not is_view_of(part, value) else join(x, out, value)
-    parts, basic = parts_of(index)
-    if isinstance(part, np.ndarray) and part.ndim == 0:
-        part = part[()]
-    if basic and not isinstance(part, np.ndarray):
-        numbers = [i for i in parts if i is not None and i is not Ellipsis]
-        place = 0
-        for i, n in zip(numbers, value.shape, strict=True):
-            place = place * n + (int(i) if i >= 0 else int(i) + n)
-        if place < 2**29:
-            out = record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
-            return out if is_still(x, value) else getitem(x, index)
-    if basic and isinstance(part, np.ndarray):
-        out = record(REGISTRY["getitem"], part, (x,), {"index": index})
-        return join(x, out, value) if is_view_of(out._v, value) else out
-    index = _snapshot(index)
-    out = record(TAKE, part, (x,), {"index": index})
-    add_saved_bytes(out, index)
-    return out if is_still(x, value) else getitem(x, index)
-
-
-def _snapshot(index: Any) -> Any:
-    """An index that later writes to its arrays do not change."""
-    if isinstance(index, tuple):
-        return tuple(_snapshot(i) for i in index)
-    return np.array(index) if isinstance(index, np.ndarray) else index
 
 
 @implements(np.take)

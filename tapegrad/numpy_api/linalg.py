@@ -11,31 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    Out,
-    TensorOrArray,
-    like_of,
-    ndim_of,
-    needs_derivative,
-    shape_of,
-    undisturbed,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, record, wrap_without_history
+from tapegrad.core.functions import implements
+from tapegrad.core.indices import getitem
+from tapegrad.core.operators import matmul
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
-from tapegrad.numpy_api.indexing import getitem, where
-from tapegrad.numpy_api.products import apply_keeping_factors, contract, dot, matmul, solve
+from tapegrad.numpy_api.indexing import where
+from tapegrad.numpy_api.products import apply_keeping_factors, contract, dot, solve
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
-from tapegrad.numpy_api.tables import axis_of, implements, into, plainly, tensor_of
+from tapegrad.numpy_api.tables import axis_of, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY, lapack
 from tapegrad.ops.lapack import LU, Kept, Singular
+from tapegrad.tensor import Operand, Out, TensorOrArray, apply, record, wrap, wrap_without_history
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
 _ONE = np.eye(1)

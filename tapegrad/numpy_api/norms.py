@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import reprlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import Axis, like_of, ndim_of, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared
+from tapegrad.core.functions import implements
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals
 from tapegrad.numpy_api.reductions import max_, min_, over, sum_
 from tapegrad.numpy_api.shapes import reshape, stack
-from tapegrad.numpy_api.tables import Axis, axes_of, axis_of, implements, plainly, tensor_of
+from tapegrad.numpy_api.tables import axes_of, axis_of, plainly, tensor_of
 from tapegrad.ops import REGISTRY
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 
 def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:

@@ -5,30 +5,17 @@ from __future__ import annotations
 import operator
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    requires_grad,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.shapes import concatenate, reshape
-from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
+from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, is_tensor
 
 NOT_GIVEN = np._NoValue
 DOUBLE = np.dtype(float)

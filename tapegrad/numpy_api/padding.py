@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, is_tensor, like_of, requires_grad, value_of
+from tapegrad.core.base import like_of, requires_grad, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.rearranging import gathered, moves
 from tapegrad.numpy_api.shapes import concatenate, stack
 from tapegrad.numpy_api.tables import any_grad, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, is_tensor
 
 steps: Any = shapes.steps
 

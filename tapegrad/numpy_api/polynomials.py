@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.products import solve
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import composed, tensor_of
+from tapegrad.tensor import Operand, TensorOrArray
 
 
 def _coefficients(what: str, p: Operand, number: bool = True) -> TensorOrArray:

@@ -7,51 +7,23 @@ import math
 import operator
 import string
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    needs_derivative,
-    shape_of,
-    undisturbed,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
+from tapegrad.core.functions import implements
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.shapes import laid
-from tapegrad.numpy_api.tables import UFUNCS, implements, into, tensor_of
+from tapegrad.numpy_api.tables import into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.lapack import LU
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor, wrap
 
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
-
-
-def matmul(a: Operand, b: Operand) -> Tensor:
-    """Matrix product."""
-    a, b = tensor_of(a), tensor_of(b)
-    if ndim_of(a) == 0 or ndim_of(b) == 0:
-        raise ShapeError(
-            f"matmul of shapes {shape_of(a)} and {shape_of(b)}: scalars have no matrix product; use *"
-        )
-    return apply(REGISTRY["matmul"], (a, b))
-
-
-UFUNCS[np.matmul] = matmul
 
 
 @implements(np.dot)

@@ -8,21 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_tensor, like_of
+from tapegrad.core.array_methods import complete
+from tapegrad.core.base import like_of
 from tapegrad.core.callers import asking, way_out
+from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.operators import FLAT
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import (
-    FUNCTIONS,
-    PLAIN,
-    UFUNCS,
-    answer,
-    any_follows,
-    any_grad,
-    into,
-    plain,
-    plainly,
-)
+from tapegrad.numpy_api.tables import answer, any_follows, any_grad, into, plain, plainly
 from tapegrad.numpy_api.ufunc_forms import (
     accumulate_,
     at,
@@ -33,7 +26,8 @@ from tapegrad.numpy_api.ufunc_forms import (
     selected,
     typed,
 )
-from tapegrad.numpy_api.ufuncs import FLAT, declared
+from tapegrad.numpy_api.ufuncs import declared
+from tapegrad.tensor import Operand, Tensor, is_tensor
 
 enabled = _enabled.get
 METHODS: dict[str, Callable[..., Any]] = {
@@ -45,8 +39,16 @@ NONE: set[str] = set()
 KEYWORDS = {getattr(np, "vecdot", None): {"axis", "keepdims"}}
 
 
-def call_ufunc(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
-    """Apply a ufunc to operands among which there is a Tensor."""
+def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Operand, **kwargs: Any) -> Any:
+    """Apply a ufunc to operands among which there is a Tensor, `self`."""
+    if not kwargs and method == "__call__":
+        function = UFUNCS.get(ufunc)
+        if function is not None:
+            return function(*inputs)
+    return _called(ufunc, method, inputs, kwargs)
+
+
+def _called(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
     out = kwargs.pop("out", None)
     if out is not None:
         return _ufunc_into(ufunc, method, out, inputs, kwargs)
@@ -103,8 +105,8 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     return into(compute, out[0], *inputs, **kwargs)
 
 
-def call_function(
-    self: Operand, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
+def array_function(
+    self: Tensor, function: Callable[..., Any], types: Any, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """Apply one of NumPy's other functions to arguments among which there is a Tensor, `self`."""
     implementation = FUNCTIONS.get(function)
@@ -147,3 +149,9 @@ FUNCTIONS[np.shape] = lambda a: a.shape
 FUNCTIONS[np.ndim] = lambda a: a.ndim
 FUNCTIONS[np.size] = lambda a, axis=None: np.size(like_of(a), axis)
 PLAIN.update((np.shape, np.ndim, np.size, np.fix, np.linalg.matrix_rank, *FLAT))
+
+
+def install() -> None:
+    """Give Tensor the protocols by which NumPy asks for this floor, and its methods what they go to."""
+    complete()
+    Tensor.__array_ufunc__, Tensor.__array_function__ = array_ufunc, array_function

@@ -13,23 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    requires_grad,
-    value_of,
-)
-from tapegrad.core.dispatch import apply
+from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, value_of
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import rearranged
 from tapegrad.numpy_api.sorting import along
-from tapegrad.numpy_api.tables import Axis, axes_of, composed, plain, tensor_of
+from tapegrad.numpy_api.tables import axes_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.tensor import Operand, Out, TensorOrArray, apply, is_tensor
 
 MEAN = REGISTRY["mean"]
 

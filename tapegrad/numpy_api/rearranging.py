@@ -5,19 +5,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, add_saved_bytes, is_tensor, shape_of
-from tapegrad.core.dispatch import apply
+from tapegrad.core.base import add_saved_bytes, shape_of
+from tapegrad.core.functions import FUNCTIONS
 from tapegrad.numpy_api.shapes import concatenate, reshape
-from tapegrad.numpy_api.tables import FUNCTIONS, composed, tensor_of
+from tapegrad.numpy_api.tables import composed, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, is_tensor
 
 MEMOIZED = 1 << 14  # elements up to which places are kept for the next such call
 REARRANGE = REGISTRY["rearrange"]

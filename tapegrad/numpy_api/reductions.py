@@ -4,46 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Handle,
-    NotGiven,
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    requires_grad,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import Axis, DType, Handle, NotGiven, like_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, is_compared
+from tapegrad.core.dispatch import is_compared
 from tapegrad.core.expected import expected
+from tapegrad.core.functions import FUNCTIONS, implements
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
 from tapegrad.numpy_api.shapes import reshape
-from tapegrad.numpy_api.tables import (
-    FUNCTIONS,
-    Axis,
-    axes_of,
-    axis_of,
-    implements,
-    into,
-    of_number,
-    plain,
-    plainly,
-    tensor_of,
-)
+from tapegrad.numpy_api.tables import axes_of, axis_of, into, of_number, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import MASK_BITS, Primitive, folded
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor
 
 MEAN = REGISTRY["mean"]
 SUM = REGISTRY["sum"]

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    ndim_of,
-    requires_grad,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import DType, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply
+from tapegrad.core.functions import implements
+from tapegrad.core.indices import getitem
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.reductions import cumsum
 from tapegrad.numpy_api.shapes import concatenate, reshape
-from tapegrad.numpy_api.tables import axis_of, implements, into, of_number, plainly, tensor_of
+from tapegrad.numpy_api.tables import axis_of, into, of_number, plainly, tensor_of
 from tapegrad.ops import REGISTRY
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor
 
 
 @implements(np.cumprod)

@@ -10,33 +10,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.base import (
+    Axis,
     DType,
     Handle,
-    Operand,
-    Out,
     Shape,
-    TensorOrArray,
     is_still,
-    is_tensor,
     join,
     like_of,
     ndim_of,
     requires_grad,
     shape_of,
     value_of,
-    wrap,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import apply, expect, is_view_of, record, timed
+from tapegrad.core.dispatch import expect, is_view_of, timed
+from tapegrad.core.functions import implements
 from tapegrad.errors import AxisError, ShapeError
-from tapegrad.numpy_api.tables import Axis, axis_of, implements, into, tensor_of
+from tapegrad.numpy_api.tables import axis_of, into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.buffers import reshape as reshaped
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor, record, wrap
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from tapegrad.tensor import Tensor
 
 MANY = 4096  # operands of one record
 

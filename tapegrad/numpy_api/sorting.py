@@ -7,30 +7,17 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    shape_of,
-    undisturbed,
-    value_of,
-    wrap,
-)
+from tapegrad.core.base import Axis, like_of, ndim_of, shape_of, undisturbed, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
 from tapegrad.numpy_api.shapes import concatenate, reshape
-from tapegrad.numpy_api.tables import Axis, axis_of, composed, plain, tensor_of
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, is_tensor, wrap
 
 SMALL = 1000  # elements: below, stable sorting is as fast
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import TensorOrArray, extra, like_of
+from tapegrad.core.base import extra, like_of
+from tapegrad.core.functions import implements
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.tables import axis_of, implements, plain
+from tapegrad.numpy_api.tables import axis_of, plain
+from tapegrad.tensor import TensorOrArray
 
 
 @implements(np.array_split)

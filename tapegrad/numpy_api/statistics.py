@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    DType,
-    NotGiven,
-    Operand,
-    Out,
-    TensorOrArray,
-    is_tensor,
-    like_of,
-    ndim_of,
-    requires_grad,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import Axis, DType, NotGiven, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared
 from tapegrad.errors import DTypeError, ShapeError
@@ -28,10 +16,8 @@ from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.reductions import degrees, root
 from tapegrad.numpy_api.shapes import reshape
-from tapegrad.numpy_api.tables import Axis, composed, plain, tensor_of
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.numpy_api.tables import composed, plain, tensor_of
+from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, is_tensor
 
 NOT_GIVEN = np._NoValue
 

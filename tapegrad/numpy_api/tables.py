@@ -1,4 +1,4 @@
-"""Which function answers for which of NumPy's, and how arguments are read."""
+"""How arguments of NumPy's functions are read, and which NumPy itself answers from plain values."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import functools
 import operator
 import reprlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    TensorOrArray,
-    is_tensor,
-    ndim_of,
-    needs_derivative,
-    requires_grad,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import Axis, Handle, ndim_of, needs_derivative, requires_grad, shape_of, value_of
 from tapegrad.core.dispatch import (
     NESTED,
     as_tape_value,
@@ -32,30 +22,12 @@ from tapegrad.core.dispatch import (
     sequence,
     tensors_in,
     with_metadata,
-    wrap_without_history,
 )
+from tapegrad.core.functions import FUNCTIONS, PLAIN
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
-
-UFUNCS: dict[Any, Callable[..., Any]] = {}
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
-Axis = int | Sequence[int] | None
-
-
-def implements(*functions: Any) -> Callable[[Any], Any]:
-    """Register a function as what these NumPy functions do on Tensors."""
-
-    def register(function: Any) -> Any:
-        for f in functions:
-            (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
-        return function
-
-    return register
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, wrap_without_history
 
 
 def answer(*functions: Any) -> None:

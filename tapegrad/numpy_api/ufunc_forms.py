@@ -13,37 +13,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.base import (
+    Axis,
     DType,
-    Operand,
-    TensorOrArray,
     add_saved_bytes,
-    is_tensor,
     like_of,
     ndim_of,
     needs_derivative,
     shape_of,
     undisturbed,
     value_of,
-    wrap,
 )
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import apply, note_escape, record, sequence, tensors_in, with_metadata
-from tapegrad.core.indices import plain_index
+from tapegrad.core.dispatch import note_escape, sequence, tensors_in, with_metadata
+from tapegrad.core.functions import UFUNCS
+from tapegrad.core.indices import getitem, plain_index
 from tapegrad.core.inplace import write
+from tapegrad.core.operators import FLAT, operand
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
-from tapegrad.numpy_api.indexing import getitem, where
+from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.reductions import accumulate, logsumexp, max_, min_, prod, sum_
 from tapegrad.numpy_api.scans import cumprod, running_extreme
 from tapegrad.numpy_api.shapes import broadcast_to, reshape, stack, transpose
-from tapegrad.numpy_api.tables import UFUNCS, Axis, axes_of, axis_of, of_number, plain, tensor_of
-from tapegrad.numpy_api.ufuncs import FLAT, operand
+from tapegrad.numpy_api.tables import axes_of, axis_of, of_number, plain, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, is_tensor, record, wrap
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from tapegrad.tensor import Tensor
 
 NONE = np._NoValue
 EXTREMES: dict[Any, Any] = {np.maximum: (max_, -math.inf), np.minimum: (min_, math.inf),

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import (
-    Handle,
-    Operand,
-    TensorOrArray,
-    is_tensor,
-    ndim_of,
-    needs_derivative,
-    shape_of,
-    value_of,
-)
+from tapegrad.core.base import Handle, ndim_of, needs_derivative, shape_of, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
-from tapegrad.core.indices import elements, plain_index
+from tapegrad.core.functions import implements
+from tapegrad.core.indices import elements, getitem, plain_index
 from tapegrad.core.inplace import Flat, Part, write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
-from tapegrad.numpy_api.indexing import getitem
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
-from tapegrad.numpy_api.tables import implements, plain, tensor_of
+from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.ops.shapes import steps
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor
 
 
 def _writer(function: Callable[..., Any]) -> Callable[[Any], Any]:

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import shape_of, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
+from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["in_batches"]
 

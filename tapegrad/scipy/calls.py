@@ -10,12 +10,12 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of
-from tapegrad.core.dispatch import tensors_in, wrap_without_history
+from tapegrad.core.base import like_of
+from tapegrad.core.dispatch import tensors_in
 from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
 from tapegrad.func.trees import Tree
 from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap_without_history
 
 __all__ = [
     "Guarded", "constants", "derived", "derived_in", "doubles", "fall_through", "follows", "plain_only",

@@ -16,11 +16,12 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import on_tensors
 from tapegrad.func.trees import Tree, flatten
 from tapegrad.scipy.evaluations import as_array
+from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["GRADIENT", "Constraint", "Limits", "constraints_of", "limits_of", "plain_tree", "solution"]
 

@@ -11,22 +11,14 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from tapegrad.autograd.functional import grad_of_active
-from tapegrad.core.base import (
-    Operand,
-    TensorOrArray,
-    has_tangent,
-    is_tensor,
-    needs_derivative,
-    requires_grad,
-    value_of,
-)
+from tapegrad.core.base import has_tangent, needs_derivative, requires_grad, value_of
 from tapegrad.creation import array
 from tapegrad.errors import BorderError, GradientError, UnsupportedOpError
 from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
 from tapegrad.func.calls import Call, Programmed, compiled, on_tensors, tensors_of
 from tapegrad.func.matrices import rows_of
 from tapegrad.func.sparse import SparseJacobian
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor
 
 __all__ = ["MANY", "SPARSE", "Function", "Residual", "Values", "as_array", "differentiating"]
 

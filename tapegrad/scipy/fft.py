@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.fft as _scipy
 
-from tapegrad.core.base import Operand, Shape, TensorOrArray, like_of, ndim_of, shape_of
+from tapegrad.core.base import Axis, Shape, like_of, ndim_of, shape_of
 from tapegrad.errors import AxisError, ShapeError
-from tapegrad.numpy_api.tables import Axis, axis_of, tensor_of
+from tapegrad.numpy_api.tables import axis_of, tensor_of
 from tapegrad.ops import cosines as cosine_ops
 from tapegrad.ops.fft import OPPOSITE
 from tapegrad.scipy.calls import derived_in
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

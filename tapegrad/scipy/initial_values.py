@@ -17,12 +17,12 @@ from scipy.optimize import OptimizeResult
 
 from tapegrad import func
 from tapegrad.autograd import checkpoint_loop
-from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
+from tapegrad.core.base import like_of, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import doubles, follows, refuse, theirs
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 __all__ = ["odeint", "solve_ivp"]
 

@@ -20,21 +20,14 @@ from scipy.special import roots_legendre
 
 from tapegrad.autograd.steps import leave_tape, sources_of
 from tapegrad.autograd.sweeps import run
-from tapegrad.core.base import (
-    Operand,
-    TensorOrArray,
-    has_tangent,
-    is_tensor,
-    needs_derivative,
-    requires_grad,
-    value_of,
-)
+from tapegrad.core.base import has_tangent, needs_derivative, requires_grad, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
 from tapegrad.scipy.initial_values import odeint, solve_ivp
 from tapegrad.tape.tape import current
+from tapegrad.tensor import Operand, TensorOrArray, is_tensor
 
 __all__ = [
     "cumulative_simpson", "cumulative_trapezoid", "fixed_quad", "odeint", "quad", "romb", "simpson",

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, refuse, theirs
+from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
     "BSpline", "CubicSpline", "PchipInterpolator", "RegularGridInterpolator", "interp1d",

@@ -17,11 +17,11 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from scipy.interpolate import BSpline
 from scipy.ndimage._filters import _gaussian_kernel1d
 
-from tapegrad.core.base import DType, Operand, TensorOrArray, like_of, value_of
-from tapegrad.core.dispatch import apply
-from tapegrad.numpy_api.tables import Axis, tensor_of
+from tapegrad.core.base import Axis, DType, like_of, value_of
+from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+from tapegrad.tensor import Operand, TensorOrArray, apply
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

@@ -13,13 +13,13 @@ import numpy as np
 import scipy.signal as _scipy
 from scipy.fft import next_fast_len
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
-from tapegrad.core.dispatch import apply
+from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.errors import ShapeError
-from tapegrad.numpy_api.tables import Axis, tensor_of
+from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
 from tapegrad.scipy.calls import derived, fall_through, follows, refuse
 from tapegrad.scipy.ndimage import convolve1d
+from tapegrad.tensor import Operand, TensorOrArray, apply
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

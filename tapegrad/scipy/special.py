@@ -13,10 +13,11 @@ import scipy.special as _scipy
 from scipy.special import _ufuncs
 
 from tapegrad import numpy_api as _api
-from tapegrad.core.base import Operand, TensorOrArray, like_of, value_of
+from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.core.dispatch import contains_tensor
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import Axis, any_follows, tensor_of
+from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

@@ -17,7 +17,7 @@ import scipy.stats as _scipy
 from scipy.stats import rv_continuous, rv_discrete
 from scipy.stats._multivariate import multi_rv_generic
 
-from tapegrad.core.base import Operand, Shape, TensorOrArray, value_of
+from tapegrad.core.base import Shape, value_of
 from tapegrad.scipy.calls import (
     ArrayFunction,
     Guarded,
@@ -44,6 +44,7 @@ from tapegrad.scipy.summaries import (
     zmap,
     zscore,
 )
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.stats as _scipy
 
-from tapegrad.core.base import DType, Operand, TensorOrArray, like_of, value_of
-from tapegrad.numpy_api.tables import Axis, tensor_of
+from tapegrad.core.base import Axis, DType, like_of, value_of
+from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.calls import derived_in, refuse
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

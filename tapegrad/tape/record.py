@@ -11,12 +11,9 @@ its place.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from tapegrad.tape.tape import Tape
 
 Record: TypeAlias = int  # its number on its tape, from 0
 Position: TypeAlias = int  # how long an open tape's list was when the record was complete; 0 for none
@@ -50,10 +47,3 @@ class Template(IntEnum):
 def slot(at: Position) -> Record:
     """Return the record number that a handle's position means."""
     return (at >> 2) - 1
-
-
-class Place(NamedTuple):
-    """A record of a tape. No plain tuple: CPython keeps dead ones for reuse, and with them their arenas."""
-
-    tape: Tape
-    record: Record

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,12 +23,8 @@ from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give, take
 from tapegrad.tape import links, pool
-from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Place, Position, Record, Value, slot
+from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Position, Record, Value, slot
 from tapegrad.tape.show import show
-
-if TYPE_CHECKING:
-    from tapegrad.ops.primitive import Attributes, Primitive
-    from tapegrad.tensor import Tensor
 
 MAX_RECORDS = 4096
 MAX_BYTES = 1 << 22
@@ -39,6 +35,23 @@ SERIAL_BITS = 48
 SERIAL = (1 << SERIAL_BITS) - 1
 SEVERAL = 50  # tapes released at once, after which the memory they leave is worth giving back
 MANY = 100  # and that of large buffers, too
+
+
+class Place(NamedTuple):
+    """A record of a tape. No plain tuple: CPython keeps dead ones for reuse, and with them their arenas."""
+
+    tape: Tape
+    record: Record
+
+
+class Op(Protocol):
+    """What a tape knows of an op."""
+
+    opcode: int
+
+    @property
+    def masks(self) -> Sequence[int]:
+        """Which values its derivative reads, for each operand."""
 
 
 class Claim:
@@ -256,7 +269,7 @@ class Tape:
         # where Python imported what is guarded, by what and where it is
         self.secured: dict[Hashable, int] = {}
         self.guards: dict[Record, int] = {}  # record -> checksum of its value
-        self.attrs: dict[Record, Attributes] = {}
+        self.attrs: dict[Record, dict[str, Any]] = {}
         self.described: dict[Record, Any] = {}
         self.retained: dict[Record, weakref.ref[Any]] = {}
         self.calls: dict[Record, Any] = {}  # what calls of users' functions keep until a sweep, by record
@@ -298,7 +311,7 @@ class Tape:
         return at
 
     def commit(
-        self, op: Primitive, places: Sequence[int], operands: Sequence[Any], second: int, value: Any
+        self, op: Op, places: Sequence[int], operands: Sequence[Any], second: int, value: Any
     ) -> Position:
         """As `append`, for any op: of large values only those that its derivative reads are kept.
 
@@ -698,7 +711,7 @@ def _same_layout(x: np.ndarray, y: np.ndarray) -> bool:
     return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
 
 
-def _dead(reference: weakref.ref[Tensor] | weakref.ref[np.ndarray] | None) -> bool:
+def _dead(reference: weakref.ref[Any] | None) -> bool:
     return reference is None or reference() is None
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.diagnostics import functions as diagnostics
-from tapegrad.numpy_api import FUNCTIONS, UFUNCS
 from tests.tiers import with_newest_numpy
 
 

@@ -12,11 +12,11 @@ import pytest
 from numba.core.registry import cpu_target
 
 import tapegrad as tg
+from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS
 from tapegrad.native import arrays, functions, operators, twin  # noqa: F401  (they add to the tables)
 from tapegrad.native.algebra import CLIP, OPS
 from tapegrad.native.algebra import row as row_of
 from tapegrad.native.complexes import OF_COMPLEX
-from tapegrad.numpy_api.tables import FUNCTIONS, PLAIN, UFUNCS
 
 ONE = [[0.0], [-0.0], [1.0], [-1.0], [0.5]]
 INFINITE = [[np.inf], [-np.inf]]

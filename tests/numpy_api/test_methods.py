@@ -8,7 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import errors
-from tapegrad import numpy_api as fn
+from tapegrad.core import functions as fn
 from tests.tiers import with_newest_numpy
 
 from .rows import check

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import Operand, TensorOrArray, needs_derivative, value_of
+from tapegrad.core.base import needs_derivative, value_of
 from tapegrad.func import custom_jvp, jvp
+from tapegrad.tensor import Operand, TensorOrArray
 
 LOG_2, LOG_PI, ROOT_2 = np.log(2.0), np.log(np.pi), np.sqrt(2.0)
 LOG_ROOT_2PI = 0.5 * np.log(2 * np.pi)

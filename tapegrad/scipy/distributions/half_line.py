@@ -8,7 +8,7 @@ import numpy as np
 import scipy.special as sc
 import scipy.stats as _scipy
 
-from tapegrad.core.base import TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.scipy.distributions.formulas import (
     LOG_2,
     LOG_PI,
@@ -22,6 +22,7 @@ from tapegrad.scipy.distributions.formulas import (
     inverted,
 )
 from tapegrad.scipy.distributions.line import Cauchy, Norm
+from tapegrad.tensor import TensorOrArray
 
 
 class Expon(Formulas):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.scipy.distributions.formulas import (
     Formulas,
     Power,
     Powers,
 )
 from tapegrad.scipy.distributions.line import Norm
+from tapegrad.tensor import TensorOrArray
 
 
 class Beta(Powers):

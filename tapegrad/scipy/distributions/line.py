@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special as sc
 import scipy.stats as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.func import custom_jvp
 from tapegrad.numpy_api.tables import any_follows
 from tapegrad.scipy.calls import refuse
@@ -22,6 +22,7 @@ from tapegrad.scipy.distributions.formulas import (
     exponential,
     inverted,
 )
+from tapegrad.tensor import Operand, TensorOrArray
 
 
 class Norm(Formulas):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.scipy.distributions.formulas import (
     Power,
     Powers,
     choose,
 )
+from tapegrad.tensor import TensorOrArray
 
 
 class Discrete(Powers):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of, value_of
+from tapegrad.core.base import like_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.calls import derived_in
+from tapegrad.tensor import Operand, TensorOrArray
 
 derived = derived_in(_scipy)
 

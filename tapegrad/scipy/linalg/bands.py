@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of
+from tapegrad.core.base import ndim_of, shape_of
 from tapegrad.errors import ShapeError
 from tapegrad.ops import bands
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import derived, diagonals, given, in_double, is_complex
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

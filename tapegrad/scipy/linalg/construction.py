@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import derived, diagonals, given
+from tapegrad.tensor import Operand, TensorOrArray
 
 
 @derived

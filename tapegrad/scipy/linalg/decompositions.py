@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import shape_of, value_of
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.numpy_api.tables import tensor_of
@@ -17,6 +17,7 @@ from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.calls import constants
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, is_complex, square
 from tapegrad.scipy.linalg.equations import by_triangle
+from tapegrad.tensor import Operand, TensorOrArray
 
 ops: Any = matrix_functions
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of, value_of
+from tapegrad.core.base import like_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.ops import matrix_functions
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, square
+from tapegrad.tensor import Operand, TensorOrArray
 
 ops: Any = matrix_functions
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, ndim_of, shape_of, value_of
-from tapegrad.core.dispatch import apply
+from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError
 from tapegrad.ops import REGISTRY, matrix_functions
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.calls import constants
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, in_double, is_complex, square
+from tapegrad.tensor import Operand, TensorOrArray, apply
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

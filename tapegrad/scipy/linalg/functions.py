@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, like_of, shape_of
+from tapegrad.core.base import like_of, shape_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.ops import matrix_functions
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import derived, in_double, is_complex, square
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, TensorOrArray, shape_of, value_of
+from tapegrad.core.base import shape_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.ops import matrix_functions, riccati
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, in_double, square
+from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
     from tapegrad.tensor import Tensor

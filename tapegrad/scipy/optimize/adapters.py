@@ -12,10 +12,10 @@ import scipy.optimize as _scipy
 from scipy.sparse.linalg import LinearOperator, cg
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, needs_derivative
+from tapegrad.core.base import needs_derivative
 from tapegrad.errors import GradientError
 from tapegrad.func.trees import flatten
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix
 RESIDUAL = 1e-10  # of the right-hand side, up to which it is solved for then

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.func.calls import compiled, on_tensors
 from tapegrad.scipy.constrained import limits_of, plain_tree, solution
 from tapegrad.scipy.evaluations import Residual, Values, as_array, differentiating
@@ -25,6 +25,7 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     refused,
 )
+from tapegrad.tensor import Operand, TensorOrArray
 
 
 @adapter

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, value_of
+from tapegrad.core.base import value_of
 from tapegrad.func.calls import on_tensors
 from tapegrad.scipy.constrained import GRADIENT, constraints_of, limits_of, plain_tree, solution
 from tapegrad.scipy.evaluations import Function, Residual, Values
@@ -25,6 +25,7 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     solved,
 )
+from tapegrad.tensor import Operand, TensorOrArray
 
 PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")  # methods that take the Hessian so
 MATRICES = ("dogleg", "trust-exact")

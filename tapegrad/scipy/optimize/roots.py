@@ -9,7 +9,6 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray
 from tapegrad.func.calls import on_tensors
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array
 from tapegrad.scipy.optimize.adapters import (
@@ -22,6 +21,7 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     solved,
 )
+from tapegrad.tensor import Operand, TensorOrArray
 
 
 @adapter

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as _scipy
 
-from tapegrad.core.base import DType, Operand, ndim_of, shape_of, value_of
+from tapegrad.core.base import DType, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import sparse as ops
 from tapegrad.scipy.sparse import linalg
 from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places
+from tapegrad.tensor import Operand
 
 _pattern: Any = ops.Pattern
 

@@ -14,14 +14,14 @@ import scipy.sparse as _sparse
 import scipy.sparse.linalg as _scipy
 
 from tapegrad import func
-from tapegrad.core.base import Operand, TensorOrArray, alias_of, like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import any_follows, tensor_of
 from tapegrad.ops import sparse as sparse_ops
 from tapegrad.scipy.calls import refuse
 from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places, sparse_of
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of
 
 ops: Any = sparse_ops
 Operator: TypeAlias = "Matrix | _scipy.LinearOperator | Operand"

@@ -7,11 +7,11 @@ from typing import Any, NoReturn, TypeAlias, overload
 import numpy as np
 import scipy.sparse as _scipy
 
-from tapegrad.core.base import Operand, TensorOrArray, ndim_of, shape_of, value_of
+from tapegrad.core.base import ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import sparse as sparse_ops
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 ops: Any = sparse_ops
 Matrix: TypeAlias = "SparseTensor | _scipy.sparray | _scipy.spmatrix"

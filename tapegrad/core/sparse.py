@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core.base import Operand, ndim_of, shape_of
 from tapegrad.errors import ShapeError
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 
 def is_sparse(x: Any) -> bool:
@@ -20,7 +17,7 @@ def is_sparse(x: Any) -> bool:
     return module is not None and module.issparse(x)
 
 
-def sparse_times(matrix: Any, x: Operand) -> Tensor:
+def sparse_times(matrix: Any, x: Operand) -> Any:
     """Return ``matrix @ x``; NotImplemented where that is no sparse matrix."""
     if not is_sparse(matrix):
         return NotImplemented
@@ -36,7 +33,7 @@ def sparse_times(matrix: Any, x: Operand) -> Tensor:
     return ops.product(data, x, pattern=pattern)
 
 
-def times_sparse(x: Operand, matrix: Any) -> Any:
+def times_sparse(x: Any, matrix: Any) -> Any:
     """Return ``x @ matrix``; NotImplemented where that is no sparse matrix."""
     if not is_sparse(matrix):
         return NotImplemented

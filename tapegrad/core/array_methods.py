@@ -4,27 +4,50 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import DType, Handle, NotGiven, Operand, Out, TensorOrArray, like_of, ndim_of
+from tapegrad.core.base import Axis, DType, Handle, NotGiven, Operand, Out, like_of, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
-from tapegrad.core.indices import plain_index
+from tapegrad.core.functions import FUNCTIONS, Function
+from tapegrad.core.indices import getitem, plain_index
 from tapegrad.core.inplace import write
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.indexing import clip, getitem, take
-from tapegrad.numpy_api.products import dot
-from tapegrad.numpy_api.reductions import cumsum, max_, mean, min_, prod, std, sum_, var
-from tapegrad.numpy_api.shapes import ravel, reshape, squeeze, swapaxes, transpose
-from tapegrad.numpy_api.tables import FUNCTIONS, Axis
-
-if TYPE_CHECKING:
-    from tapegrad.tensor import Tensor
 
 NOT_GIVEN = np._NoValue
 NOTHING: dict[str, Any] = {}
+# What the methods called most go to; a look at the table costs a call of them up to a tenth.
+sum_: Function
+mean: Function
+prod: Function
+max_: Function
+min_: Function
+var: Function
+std: Function
+cumsum: Function
+reshape: Function
+ravel: Function
+transpose: Function
+swapaxes: Function
+squeeze: Function
+take: Function
+clip: Function
+dot: Function
+real: Function
+imag: Function
+
+
+def complete() -> None:
+    """Take from the table what methods go to, once it is full."""
+    global sum_, mean, prod, max_, min_, var, std, cumsum, real, imag
+    global reshape, ravel, transpose, swapaxes, squeeze, take, clip, dot
+    sum_, mean, prod, max_, min_ = map(FUNCTIONS.__getitem__, (np.sum, np.mean, np.prod, np.max, np.min))
+    var, std, cumsum, real, imag = map(FUNCTIONS.__getitem__, (np.var, np.std, np.cumsum, np.real, np.imag))
+    shaping = np.reshape, np.ravel, np.transpose, np.swapaxes, np.squeeze
+    reshape, ravel, transpose, swapaxes, squeeze = map(FUNCTIONS.__getitem__, shaping)
+    take, clip, dot = map(FUNCTIONS.__getitem__, (np.take, np.clip, np.dot))
 
 
 def _given(initial: Operand | NotGiven, where: Operand | NotGiven) -> dict[str, Any]:
@@ -226,7 +249,7 @@ class ArrayMethods(Handle):
         write(self, Ellipsis, new, what, True)
 
     @property
-    def flat(self) -> Flat:
+    def flat(self: T) -> Flat[T]:
         """All elements in one row, to read and to write."""
         return Flat(self)
 
@@ -328,20 +351,20 @@ class ArrayMethods(Handle):
         self.byteswap()
 
 
-class Flat:
+class Flat(Generic[T]):
     """The elements of a Tensor in one row, as ``ndarray.flat``."""
 
-    def __init__(self, x: Any) -> None:
-        self.base = x
+    def __init__(self, x: T) -> None:
+        self.base: Any = x
 
     def __len__(self) -> int:
         return self.base.size
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter(reshape(self.base, (-1,)))
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.base.reshape(-1))
 
-    def __getitem__(self, index: Any) -> TensorOrArray:
-        return copy(getitem(reshape(self.base, (-1,)), index))
+    def __getitem__(self, index: Any) -> T:
+        return copy(getitem(self.base.reshape(-1), index))
 
     def __setitem__(self, index: Any, value: Operand) -> None:
         shape = self.base.shape

@@ -1,0 +1,24 @@
+"""Which function answers for which of NumPy's: `numpy_api` fills the tables that Tensor's methods look in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Function: TypeAlias = Callable[..., Any]
+UFUNCS: dict[Any, Function] = {}
+FUNCTIONS: dict[Any, Function] = {}
+PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+
+
+def implements(*functions: Any) -> Callable[[Any], Any]:
+    """Register a function as what these NumPy functions do on Tensors."""
+
+    def register(function: Any) -> Any:
+        for f in functions:
+            (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
+        return function
+
+    return register
