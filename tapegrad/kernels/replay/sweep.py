@@ -311,7 +311,7 @@ def start_open(state: int) -> int:
 
 
 def run_open(state: int) -> int:
-    """Run the sweep of a tape that `plan_read` has planned; PYTHON where a sink that is to be reached was not."""
+    """Run the sweep of a tape that `plan_read` has planned; PYTHON where one that must be was not reached."""
     s = i64(state)
     start_open(state)
     status = run(state)
