@@ -45,6 +45,7 @@ ARRAYS = (
     Limit("kernels.replay.layout", "DIRECT", ELEMENTS),
     Limit("kernels.replay.layout", "STAGED", ELEMENTS),
     Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
+    Limit("kernels.replay.layout", "FEW_COLUMNS", ELEMENTS),
     Limit("numpy_api.sorting", "SMALL", ELEMENTS),
     Limit("ops.loops", "MANY", ELEMENTS),
     Limit("numpy_api.rearranging", "MEMOIZED", ELEMENTS),

@@ -179,7 +179,7 @@ class _Sweep(Claim):
         """What is attached to leaves that the sweep computes the gradients of."""
         state = _states[self.state]
         records = state.buffers[layout.SINKS][: state.view[layout.SINK_COUNT]]
-        cells = [self.tape.imports.get(k) for k in records.tolist()]
+        cells = [self.tape.imports.get(k) for k in records.tolist() if self.flags[k] & BOTH == BOTH]
         return {cell.hooks for cell in cells if cell is not None}
 
     def will_run(self, tape: Tape, k: Record) -> bool:

@@ -5,7 +5,7 @@ import pytest
 
 import tapegrad as tg
 
-LAST = 1, 2, 3, 8, 31, 32, 33, 64  # around SHORT_AXIS, and a pair of axes that is as short
+LAST = 1, 2, 3, 7, 8, 9, 31, 32, 33, 64  # around FEW_COLUMNS and SHORT_AXIS, and a pair as short as that
 ROWS = 2, 3, 16, 17, 170, 171, 260  # rows that fill a block, and those left over
 DTYPES = np.float64, np.float32, np.complex128, np.complex64
 ALONG = (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)

@@ -20,6 +20,7 @@ from tapegrad.kernels.replay.operands import (
     is_own,
     same_words,
     size_of,
+    value_at,
 )
 from tapegrad.kernels.replay.suspending import (
     has_items,
@@ -185,7 +186,7 @@ def sweepable(root: int, alone: int, recorded: int) -> int:
 def leaves_of(tape: int, held: int, living: int) -> int:
     """Hold the leaves of a tape, all that it imports; their number, 0 where Python is to look at them.
 
-    Only those that there are still, if it is for the `living` alone.
+    Only those that there are still, if it is for the `living` alone; else one that is gone has a stand-in.
     """
     g, place, pair, n = i64(shared()), stack(1), stack(2), 0
     if tape == 0 or tape == g.none_at_all:
@@ -217,13 +218,46 @@ def leaves_of(tape: int, held: int, living: int) -> int:
             invoke(g.decref, x)
             return release_held(held, 0, n)
         else:
+            if x == g.none_at_all:
+                invoke(g.decref, x)
+                x = cell
+                invoke(g.incref, x)
             i64(held)[n] = x
             n += 1
-            if x == g.none_at_all:
+            if x != cell:
+                if obj(x).tape != g.none_at_all or obj(x).at != cell:
+                    return release_held(held, 0, n)
+    for q in range(n):  # now, as anything may run where objects are made
+        cell = i64(held)[q]
+        if obj(cell).type == g.cell_type:
+            x = stand_in(tape, cell)
+            if x == 0:
                 return release_held(held, 0, n)
-            if obj(x).tape != g.none_at_all or obj(x).at != cell:
-                return release_held(held, 0, n)
+            i64(held)[q] = x
+            invoke(g.decref, cell)
     return n
+
+
+def stand_in(tape: int, cell: int) -> int:
+    """A new Tensor without extra state for a leaf that is gone: a sweep goes there, too; 0 for Python."""
+    g = i64(shared())
+    x = call(g.allocate_object, g.tensor_type, 0)
+    if x == 0:
+        invoke(g.error_clear)
+        return 0
+    place, value = imports_of(tape, cell), 0
+    if place > 0:
+        value = value_at(tape, place)
+    if value == 0 or value == g.none_at_all:
+        invoke(g.decref, x)
+        return 0
+    invoke(g.incref, value)
+    invoke(g.incref, cell)
+    for _ in range(2):
+        invoke(g.incref, g.none_at_all)
+    obj(x).v, obj(x).at = value, cell
+    obj(x).tape, obj(x).extra = g.none_at_all, g.none_at_all
+    return x
 
 
 def sink_of(tape: int, x: int) -> int:
@@ -536,7 +570,7 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     g, s, h = i64(shared()), i64(state), i64(held)
     root = h[ROOT]
     s.is_recorded, s.batched = how & RERECORDED != 0, 0
-    s.in_part = s.is_recorded and how & ALL_LEAVES != 0
+    s.in_part = how & ALL_LEAVES != 0
     if obj(root).type != g.tensor_type:
         return UNHANDLED
     tape = obj(root).tape
@@ -654,10 +688,14 @@ def deposit_grads(held: int, n: int, found: int) -> int:
     g, h, items = i64(shared()), i64(held), i64(found + TUPLE_ITEMS_AT)
     alone, out = obj(g.turns).size == 0, g.true
     for q in range(n):
-        if alone:
+        if obj(h[q]).extra == g.none_at_all:  # a leaf that is gone
+            invoke(g.decref, items[q])
+            invoke(g.incref, g.none_at_all)
+            items[q] = g.none_at_all
+        if alone and items[q] != g.none_at_all:
             alone = has(obj(h[q]).extra, g.grad_text, g.none_at_all) * (is_waited_for(h[q]) == 0)
-        if alone:  # hooks and rules may have ended that
-            alone = has(obj(h[q]).extra, g.requires_grad_text, g.true)
+            if alone:  # hooks and rules may have ended that
+                alone = has(obj(h[q]).extra, g.requires_grad_text, g.true)
     if alone:
         for q in range(n):
             if out != 0 and items[q] != g.none_at_all:

@@ -113,6 +113,7 @@ BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 
 # WALK: an index space, its operands, and the arguments of a kernel call.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
+FEW_COLUMNS = 8  # up to which, less one, doubles are summed column by column, not row by row
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis is walked together with the one before it
 TILE = 16  # rows and columns of a transposed matrix that are copied together
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies

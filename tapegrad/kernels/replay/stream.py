@@ -263,7 +263,8 @@ def arrange(walk_address: int, operands: int) -> int:
     """Drop axes of one element, join those all operands walk as one; the number of the last axis.
 
     Where the last axis is short, the last two are walked together. A long axis goes last instead if those are
-    short too, or the output lies along it, or is a sum over it alone. An empty index space gives -1.
+    short too, or the output lies along it, or is a sum over it alone, of few columns or in single precision,
+    which is summed in double then. An empty index space gives -1.
     """
     walk = i64(walk_address)
     last, size = -1, 1 << (WIDTHS >> 3 * walk[HEAD + CODE] & 7)
@@ -298,7 +299,8 @@ def arrange(walk_address: int, operands: int) -> int:
             pair = pair * walk[last - 1]
         for d in range(last):
             along = walk[STRIDE + d]
-            alone = walk[STRIDE + last] != 0 and (along == size or along == 0)
+            summed = along == 0 and (walk[last] < FEW_COLUMNS or walk[HEAD + CODE] & 1 == 0)
+            alone = walk[STRIDE + last] != 0 and (along == size or summed)
             if walk[d] > 4 * walk[best] and (pair < SHORT_AXIS or alone):
                 best = d
         if best != last:

@@ -311,12 +311,12 @@ def start_open(state: int) -> int:
 
 
 def run_open(state: int) -> int:
-    """Run the sweep of a tape that `plan_read` has planned; PYTHON where not all sinks were reached."""
+    """Run the sweep of a tape that `plan_read` has planned; PYTHON where one that must be was not reached."""
     s = i64(state)
     start_open(state)
     status = run(state)
     for q in range(s.sink_count):
-        if u8(s.flags)[i64(s.sinks)[q]] & FRESH and status == DONE:
+        if u8(s.flags)[i64(s.sinks)[q]] & FRESH and status == DONE and s.in_part == 0:
             status = PYTHON
     return status
 
