@@ -93,7 +93,7 @@ class Matcher(Protocol):
         """Record what was expected so far, and nothing is expected any more."""
 
 
-def match_call(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+def match_call(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle | None:
     """Return the Tensor of a method's call, if that is what a program at work expects.
 
     Compiled code, as soon as it is there.
