@@ -1,6 +1,7 @@
 """Imports go downwards only, and importing the library is light."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -27,6 +28,13 @@ def floor_of(module):
     return FLOORS.index([*module.split("."), "__init__"][1])
 
 
+@functools.cache
+def tree_of(path):
+    """A file's syntax, parsed once for all tests."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+@functools.cache
 def imports_of(path):
     """(line, module of ours) of every import in a file, those inside functions and for types too."""
     package = path.relative_to(HERE.parent).parent.parts
@@ -46,7 +54,7 @@ def imports_of(path):
                 continue
             found.extend((child.lineno, name) for name in names if name in MODULES)
 
-    visit(ast.parse(path.read_text("utf-8")))
+    visit(tree_of(path))
     return found
 
 
@@ -114,7 +122,7 @@ DEFERRED = {
 def test_deferred_imports_are_few():
     found = {}
     for module, path in MODULES.items():
-        at_import = {line for node in ast.parse(path.read_text("utf-8")).body for line in lines_of(node)}
+        at_import = {line for node in tree_of(path).body for line in lines_of(node)}
         count = len({line for line, _ in imports_of(path)} - at_import)
         if count:
             found[module] = count
@@ -140,7 +148,7 @@ def test_no_function_is_longer_than_a_screen():
     """Without its docstring; how many branches one may have is set in pyproject.toml."""
     long = []
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
                 if node.end_lineno - first.lineno >= LINES:
@@ -152,7 +160,7 @@ def test_the_engine_names_no_op_and_no_tensor():
     """No `Tensor` in the engine, and no op's name as a string or an attribute of the registry."""
     names = set(__import__("tapegrad.ops", fromlist=["REGISTRY"]).REGISTRY)
     for path in sorted((HERE / "engine").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Name):
                 assert node.id != "Tensor", f"{path.name}:{node.lineno}"
             if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

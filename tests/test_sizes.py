@@ -1,6 +1,7 @@
 """Values and derivatives where the code changes ways: at each limit of `sizes`, one below and one above."""
 
 import ast
+import functools
 import warnings
 from pathlib import Path
 
@@ -1078,6 +1079,9 @@ def coupled(x, a):
     return np.sum(x**4 - a * x) + np.sum((x[1:] - x[:-1]) ** 2) / 2
 
 
+once = functools.cache(tg.njit)  # compiled for all sizes
+
+
 def inverse(a):
     return np.linalg.inv(a)[0, 1]
 
@@ -1090,7 +1094,7 @@ def product(a, b):
 def inverses_in_compiled_code(n):
     a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
     x = np.linalg.inv(a)
-    np.testing.assert_allclose(tg.func.grad(tg.njit(inverse))(a), -np.outer(x[0], x[:, 1]), atol=1e-13)
+    np.testing.assert_allclose(tg.func.grad(once(inverse))(a), -np.outer(x[0], x[:, 1]), atol=1e-13)
 
 
 def orthogonal(a):
@@ -1105,13 +1109,13 @@ def factors_in_compiled_code(n):
         a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
         x = tg.tensor(a, requires_grad=True)
         (found,) = tg.grad(orthogonal(x), [x])
-        np.testing.assert_allclose(tg.func.grad(tg.njit(orthogonal))(a), found.numpy(), atol=1e-12)
+        np.testing.assert_allclose(tg.func.grad(once(orthogonal))(a), found.numpy(), atol=1e-12)
 
 
 @crosses("native.linear", "LOOPED", full=True)
 def products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))
-    of_a, of_b = tg.func.grad(tg.njit(product), (0, 1))(a[None], b[:, None])
+    of_a, of_b = tg.func.grad(once(product), (0, 1))(a[None], b[:, None])
     np.testing.assert_array_equal(of_a[0], b)
     np.testing.assert_array_equal(of_b[:, 0], a)
 
@@ -1136,15 +1140,15 @@ def products_with_square_matrix(a, c):
 def square_products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(n, n)), np.linspace(0.5, 1.5, n)
     for by in (0, 1, (0, 1)):
-        found = tg.func.grad(tg.njit(square_products_with_vector), by)(a, b)
+        found = tg.func.grad(once(square_products_with_vector), by)(a, b)
         expected = tg.func.grad(square_products_with_vector, by)(a, b)
         for one, other in zip(*(x if type(x) is tuple else (x,) for x in (found, expected)), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
-    product = tg.func.hvp(tg.njit(square_products_with_vector), 1)(a, b, b[::-1].copy())
+    product = tg.func.hvp(once(square_products_with_vector), 1)(a, b, b[::-1].copy())
     np.testing.assert_allclose(
         product, tg.func.hvp(square_products_with_vector, 1)(a, b, b[::-1].copy()), rtol=1e-11, atol=1e-12
     )
-    c, compiled = np.vander(b, n)[:2] + 0.1, tg.njit(products_with_square_matrix)
+    c, compiled = np.vander(b, n)[:2] + 0.1, once(products_with_square_matrix)
     found, expected = (
         [*tg.func.grad(f, (0, 1))(a, c), tg.func.grad(f)(a, c), tg.func.hvp(f)(a, c, a.T.copy())]
         for f in (compiled, products_with_square_matrix)
@@ -1156,7 +1160,7 @@ def square_products_in_compiled_code(n):
 @crosses("native.products", "BY_LOOPS", full=True)
 def products_with_vectors_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))
-    of_a, of_b = tg.func.grad(tg.njit(product_with_vector), (0, 1))(a[None], b)
+    of_a, of_b = tg.func.grad(once(product_with_vector), (0, 1))(a[None], b)
     np.testing.assert_array_equal(of_a[0], 2 * b)
     np.testing.assert_array_equal(of_b, 2 * a)
 

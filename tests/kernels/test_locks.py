@@ -166,10 +166,11 @@ def test_a_child_forked_out_of_a_compilation_that_does_not_end():
 from tapegrad.kernels import locks
 locks.WAIT = 0.2
 tensors(np.exp)
+ended = threading.Event()
 def hold():
     with locks.compiling():
         inside.set()
-        time.sleep(1.0)
+        ended.wait()
 thread = threading.Thread(target=hold)
 thread.start()
 inside.wait()
@@ -181,6 +182,7 @@ if (child := os.fork()) == 0:
         os._exit(0 if "forked" in str(error) else 1)
     os._exit(2)
 print(os.waitpid(child, 0)[1])
+ended.set()
 thread.join()
 at = np.linspace(0.1, 1.0, 5)
 print(np.isclose(tensors(np.exp), np.sum(np.exp(at) * (1.0 + at))))

@@ -55,6 +55,9 @@ def leaves():
     return [tg.tensor(v, requires_grad=True) for v in (X, 0.1, W)]
 
 
+every_step_kept = tg.njit(plain)
+
+
 def gradients(function, n, *more):
     x, rate, w = leaves()
     return [g.numpy() for g in tg.grad((function(x, n, *more, rate, w) * C).sum(), [x, rate, w])]
@@ -62,7 +65,7 @@ def gradients(function, n, *more):
 
 @pytest.mark.parametrize(("n", "slots"), [(1, 0), (2, 3), (7, 0), (7, 1), (7, 2), (12, 3), (40, 2), (9, 50)])
 def test_gradients(n, slots):
-    expected = gradients(tg.njit(plain), n)
+    expected = gradients(every_step_kept, n)
     for found, right in zip(gradients(looped, n, slots), expected, strict=True):
         np.testing.assert_allclose(found, right, rtol=1e-13)
 
@@ -120,7 +123,7 @@ def test_a_sweep_twice_and_the_memory():
 
 def test_second_derivatives():
     results = []
-    for function, more in ((looped, (2,)), (tg.njit(plain), ())):
+    for function, more in ((looped, (2,)), (every_step_kept, ())):
         x, rate, w = leaves()
         found = tg.grad((function(x, 7, *more, rate, w) * C).sum(), [x, rate, w], create_graph=True)
         total = sum((g * (k + 1.0)).sum() for k, g in enumerate(found))

@@ -1,5 +1,6 @@
 """Expressions of arrays in compiled code: values and derivatives beside those of Tensors."""
 
+import functools
 import gc
 
 import numpy as np
@@ -13,6 +14,7 @@ from tapegrad.native import function, segment
 from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.buffers import LARGE, LARGEST
 
+once = functools.cache(tg.njit)  # compiled for all sizes of arrays that a function is called with
 SIZES = (0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5)
 
 
@@ -38,7 +40,7 @@ TOTALS = {f.__name__: (f, total(f)) for f in (smooth, kinks, scaled)}
 
 def compare(f, args, order, rtol=1e-12, plain=None):
     """Gradients of a function beside those of Tensors; in second order along a direction."""
-    f = f if hasattr(f, "primal") else tg.njit(f)
+    f = f if hasattr(f, "primal") else once(f)
     moving = tuple(range(len(args)))
     found = tg.func.value_and_grad(f, moving)(*args)
     tensors = [tg.tensor(a, requires_grad=True) for a in args]
@@ -98,9 +100,13 @@ def test_sums_along_one_of_three_axes(n):
     compare(along_one_of_three, (np.linspace(-1, 1, n), 0.3), 2)
 
 
+def of_rows(x):
+    return np.sum(np.exp(np.sum(x * x, axis=1))) + x.sum(axis=0).size
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 3), (3, 1)])
 def test_sums_of_few(shape):
-    f = tg.func.value_and_grad(tg.njit(lambda x: np.sum(np.exp(np.sum(x * x, axis=1))) + x.sum(axis=0).size))
+    f = tg.func.value_and_grad(once(of_rows))
     x = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape) / 3
     value, gradient = f(x)
     rows = np.exp(np.sum(x * x, axis=1))
@@ -239,11 +245,18 @@ def test_operands_that_do_not_fit():
     assert f(np.ones(3), np.ones(3)).tolist() == [1.0, 1.0, 1.0]
 
 
+def sum_of_products(x):
+    return np.sum(np.exp(x) * x)
+
+
+def squares_and_one(x):
+    return x * x + 1.0
+
+
 @pytest.mark.parametrize("nbytes", [LARGE - 24, LARGE, LARGE + 24, LARGEST, LARGEST + 24])
 def test_memory_of_large_arrays_is_used_again_and_returned(nbytes):
     x = np.linspace(0, 1, nbytes // 24)
-    f = tg.njit(lambda x: np.sum(np.exp(x) * x))
-    g = tg.njit(lambda x: x * x + 1.0)
+    f, g = once(sum_of_products), once(squares_and_one)
     t = tg.tensor(x, requires_grad=True)
     for _ in range(2):
         np.testing.assert_allclose(tg.func.grad(f)(x), np.exp(x) * (1 + x), rtol=1e-14)

@@ -257,21 +257,24 @@ def test_jacobian_of_several_results(monkeypatch):
     assert tg.func.jacobian(tg.njit(lambda x: (x, 2.0 * x)))(1.0) == (1.0, 2.0)
 
 
+columns = tg.func.jacfwd(tg.njit(nested))
+
+
+@numba.njit
+def columns_inside(x):
+    found = columns(x, 2.0)
+    return found[0].sum() + found[1][0].sum()
+
+
 @pytest.mark.parametrize("n", [0, 1, LANES - 1, LANES, LANES + 1])
 def test_jacobian_by_columns(n):
     """Four directions at a time, of results of any shape; from compiled code too."""
-    x, native = np.linspace(0.2, 1.0, n), tg.func.jacfwd(tg.njit(nested))
-    found, plain = native(x, 2.0), tg.func.jacrev(nested)(x, 2.0)
+    x = np.linspace(0.2, 1.0, n)
+    found, plain = columns(x, 2.0), tg.func.jacrev(nested)(x, 2.0)
     for a, b in zip([*found[:1], *found[1], *found[2:]], [*plain[:1], *plain[1], *plain[2:]], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
         assert np.shape(a) == np.shape(b)
-
-    @numba.njit
-    def inside(x):
-        all_of = native(x, 2.0)
-        return all_of[0].sum() + all_of[1][0].sum()
-
-    assert inside(x) == pytest.approx(np.sum(plain[0]) + np.sum(plain[1][0]))
+    assert columns_inside(x) == pytest.approx(np.sum(plain[0]) + np.sum(plain[1][0]))
 
 
 def test_jacobian_by_columns_of_numbers_and_matrices():

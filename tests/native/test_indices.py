@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tests.native.test_expressions import compare
+from tests.native.test_expressions import compare, once
 
 MASK, PLACES = np.arange(8) % 3 == 0, np.array([2, 0, 2, 3])
 
@@ -120,7 +120,7 @@ def attempted(x, k):
 )
 def test_an_index_outside_of_an_array_is_an_error_where_derivatives_are_recorded(f, does, outside):
     """Numba goes on there; a number that carries derivatives would be taken from any memory."""
-    compiled, x = tg.njit(f), np.arange(1.0, 5.0)
+    compiled, x = once(f), np.arange(1.0, 5.0)
     if f is masked and outside > 100:
         outside = 6
     ways = [tg.func.grad(compiled), lambda x, k: compiled(tg.tensor(x, requires_grad=True), k)]

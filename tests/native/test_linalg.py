@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tests.native.test_expressions import once
 from tests.tiers import every
 
 RANDOM = np.random.default_rng(3)
@@ -144,7 +145,7 @@ OTHERS = [pytest.param(*c, marks=pytest.mark.slow) for c in CASES if not any(c i
 
 @pytest.mark.parametrize(("function", "a"), SOME + OTHERS, ids=lambda v: getattr(v, "__name__", ""))
 def test_values_and_gradients(function, a):
-    compiled, t = tg.njit(function), tg.tensor(a, requires_grad=True)
+    compiled, t = once(function), tg.tensor(a, requires_grad=True)
     y = compiled(t, B)
     assert y.item() == pytest.approx(function(a, B), rel=1e-12)
     (g,) = tg.grad(y, t)
@@ -158,7 +159,7 @@ def test_values_and_gradients(function, a):
 def test_derivatives_to_the_third_beside_tensors(function):
     results, u = [], RANDOM.normal(size=(3, 3))
     u = u + u.T
-    for run in (tg.njit(function), function):
+    for run in (once(function), function):
         t = tg.tensor(SPD[:3, :3], requires_grad=True)
         y, found = run(t, B), []
         for _ in range(3):
@@ -173,7 +174,7 @@ def test_derivatives_to_the_third_beside_tensors(function):
 @pytest.mark.slow
 @pytest.mark.parametrize(("function", "a"), CASES, ids=lambda v: getattr(v, "__name__", ""))
 def test_second_derivatives(function, a):
-    compiled, t = tg.njit(function), tg.tensor(a, requires_grad=True)
+    compiled, t = once(function), tg.tensor(a, requires_grad=True)
     u = RANDOM.normal(size=a.shape)
     u = u + u.T if symmetric(a) else u
     (g,) = tg.grad(compiled(t, B), t, create_graph=True)
@@ -305,7 +306,7 @@ def test_a_vector_beside_equal_values(values, order):
     """By differences, which do not know of the equality."""
     q, r = np.linalg.qr(A)[0][:3, :3], np.linalg.qr(B)[0][:3, :3]
     a = np.linalg.qr(q)[0] @ np.diag(values) @ np.linalg.qr(r)[0]
-    compiled = tg.njit(of_the_single_one)
+    compiled = once(of_the_single_one)
     found, u = gradients(compiled, a, order), np.cos(np.arange(9)).reshape(3, 3)
     expected = [central(compiled.primal, a, 1e-6)]
     for k in range(1, order):
