@@ -6,7 +6,9 @@ Small functions: a call makes the leaf of an array that is another one each time
 constants are plain arrays. Sweeps: ``backward`` alone, to so many leaves of ten elements, some with a hook
 that returns None; "again" is to gradients that are there. A growing history: every step moves the parameters
 by a gradient that is recorded itself; compared are steps 396 to 405 with steps 6 to 15. Values kept: so many
-products of a leaf, all alive until they are summed and swept back; compared is the time per record. Results
+products of a leaf, all alive until they are summed and swept back; compared is the time per record, also
+where Python does not look for cycles, which takes longer the more Tensors there are. A value that is read on
+another tape than its own is one record more, so of many there are half as many again. Results
 are compared with torch's first, then each round calls both in turn. What is taken is the time of the one
 thread on the processor, which a busy machine disturbs least. Printed are best times and ratios, as the median
 of the rounds' ratios and in brackets that of the best times; a bar counts as met or missed if both say so.
@@ -17,6 +19,7 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import gc
 from itertools import count
 from operator import itemgetter
 from time import thread_time
@@ -201,14 +204,26 @@ def values(tools, full):
         agree(calls, f"{records:,} records")
         calls["few"] = kept(tools[0], FEW)
         inner = dict.fromkeys(calls, 1) | {"few": MANY // FEW}
-        times = in_turns(calls, 5 if records == MANY else 2, inner, clock=thread_time)
-        of = {name: rows[:, 0] / (FEW if name == "few" else records) for name, rows in times.items()}
+        rounds = 5 if records == MANY else 2
+        of = per_record(calls, rounds, inner, records)
+        gc.disable()
+        alone = {name: calls[name] for name in (tools[0].name, "few")}
+        uncollected = per_record(alone, rounds, inner, records)
+        gc.enable()
         ours, theirs = (of[tool.name] for tool in tools)
         print(f"\nvalues kept, {records:,} records: us per record {1e6 * ours.min():.2f}, ", end="")
         print(f"of {FEW:,} {1e6 * of['few'].min():.2f}, torch's {1e6 * theirs.min():.2f}")
         for title, others, bar in ((f"over {FEW:,}", of["few"], CLIFF), ("over torch's", theirs, OF_TORCH)):
             pair = ratios(ours, others)
             print(f"{title:42s}{both(pair)}   {verdict(pair, bar, most=True)}", flush=True)
+        pair = ratios(uncollected[tools[0].name], uncollected["few"])
+        print(f"{f'over {FEW:,}, both without looks for cycles':42s}{both(pair)}", flush=True)
+
+
+def per_record(calls, rounds, inner, records):
+    """Seconds per record of each call, by rounds."""
+    times = in_turns(calls, rounds, inner, clock=thread_time)
+    return {name: rows[:, 0] / (FEW if name == "few" else records) for name, rows in times.items()}
 
 
 def main():
