@@ -349,7 +349,7 @@ class Derivative:
         for x in args:
             if (type(x) is not ndarray or not x.dtype.isnative) and type(x) is not float:
                 if self._takes_tensors(args):
-                    return self._of_tensors(*args)  # type: ignore[misc]
+                    return self._of_tensors(*args)
                 break
         try:
             return self._compiled(*args)
