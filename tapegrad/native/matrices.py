@@ -8,6 +8,7 @@ each time to one order more.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from types import ModuleType
@@ -46,6 +47,7 @@ from tapegrad.native.matrix_sources import Source
 from tapegrad.native.runtime import digest
 from tapegrad.native.scalar import Active
 from tapegrad.native.tape import LIMIT, make_room, word
+from tapegrad.ops.triangles import kernel_of
 
 BLAS = {"dgemm", "dtrsm"}
 # Address, how its elements are numbered (`array_layout`), rows, columns, both strides; of floats whose
@@ -82,6 +84,37 @@ def fortran(name: str) -> Intrinsic:
             return builder.load(places[-1])
 
         return types.int64(types.StarArgTuple(kinds)), code
+
+    return call
+
+
+@functools.cache
+def by_products(name: str) -> Intrinsic | None:
+    """Return a kernel of `ops.triangles`, given integers and arrays; None without NumPy's product."""
+    found = kernel_of("d", name)
+    if found is None:
+        return None
+    symbol, product, byte = f"tapegrad_{name}_by_products", "tapegrad_product_of_numpy", ir.IntType(8)
+    with importing():
+        binding.add_symbol(symbol, ctypes.cast(found[0], ctypes.c_void_p).value)
+        binding.add_symbol(product, found[1])
+
+    @intrinsic
+    def call(typingctx: TypingContext, *kinds: Type) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+            module = builder.module
+            known = module.globals.get(product) or ir.GlobalVariable(module, byte, product)
+            values = [known.ptrtoint(I64)]
+            for kind, value in zip(kinds, cgutils.unpack_tuple(builder, args[0]), strict=True):
+                if isinstance(kind, types.Array):
+                    values.append(arrayobj.make_array(kind)(context, builder, value).data)
+                else:
+                    values.append(context.cast(builder, value, kind, types.int64))
+            form = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+            builder.call(cgutils.get_or_insert_function(module, form, symbol), values)
+            return context.get_dummy_value()
+
+        return types.void(types.StarArgTuple(kinds)), code
 
     return call
 

@@ -5,7 +5,7 @@ import numpy as np
 from numba import njit
 from tapegrad.native.array_layout import COUNTED, NUMBERED
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed, roomy
-from tapegrad.native.matrices import array_at, fortran, look
+from tapegrad.native.matrices import array_at, by_products, fortran, look
 from tapegrad.native.memory import get, put, read, write
 from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
 

@@ -177,13 +177,13 @@ class Segment:
     def along(self, x: np.ndarray, directions: Sequence[np.ndarray], ct: np.ndarray = None) -> np.ndarray:
         """Return the derivative of the results along directions; with `ct`, that of ``ct . results`` by X.
 
-        A tangent of 0 times an infinite partial is nan. Where that may come of an input which a direction
-        has no part by, or of directions, which do not move along one another, it runs once more on numbers
-        that know it.
+        A tangent of 0 times an infinite partial is nan. That may come of an input which a direction has no
+        part by, of directions, which do not move along one another, or of a constant in an array: so it runs
+        once more on numbers that know whether they move.
         """
         found = self._along(x, directions, ct, 1)
         wrong = np.isnan(found)
-        if wrong.any() and (len(directions) > 1 or not parts_by(*directions).all()):
+        if wrong.any():
             found[wrong] = self._along(x, directions, ct, MARKED)[wrong]
         return found
 

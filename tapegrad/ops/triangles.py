@@ -181,7 +181,7 @@ Kernel = Callable[..., None]
 
 
 @functools.cache
-def _kernel(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
+def kernel_of(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
     """Return a compiled function for a dtype and where NumPy's product is; None where that is not found."""
     known, products = numpys(char, {}), numpys_products()
     if known is None or not products:
@@ -195,7 +195,7 @@ def _kernel(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
 
 def _solve(what: int, matrix: np.ndarray, x: np.ndarray, pivots: np.ndarray | None = None) -> None:
     """Overwrite right sides in C order, of one axis or two, by solutions."""
-    kernel, product = _kernel(matrix.dtype.char)  # type: ignore[misc]
+    kernel, product = kernel_of(matrix.dtype.char)  # type: ignore[misc]
     row, column = (step // matrix.itemsize for step in matrix.strides)
     n, at = len(matrix), abi.location
     pointer = None if pivots is None else at(pivots)
@@ -225,7 +225,7 @@ def solve_triangle(r: np.ndarray, x: np.ndarray, adjoint: bool = False) -> np.nd
     """Return r**-1 x, or r**-H x, of an upper triangular r, with zeros below, and a matrix x or a stack."""
     if adjoint:
         r = np.conj(r.T)
-    if not _fits(r, x) or _kernel(r.dtype.char) is None:
+    if not _fits(r, x) or kernel_of(r.dtype.char) is None:
         return np.linalg.solve(r, x)
     found, r = _laid(x), _in_one_piece(r)
     for part in found.reshape(-1, *x.shape[-2:]):
@@ -253,7 +253,7 @@ def through_cholesky(out: np.ndarray, ct: np.ndarray, upper: bool) -> np.ndarray
     stacks of cotangents for the same factors.
     """
     alike = type(out) is type(ct) is np.ndarray and out.dtype is ct.dtype and out.dtype.char in LETTERS
-    if not alike or not ct.size or (known := _kernel(out.dtype.char, "cholesky")) is None:
+    if not alike or not ct.size or (known := kernel_of(out.dtype.char, "cholesky")) is None:
         return None
     (kernel, product), n, at = known, out.shape[-1], abi.location
     factors, found = (x if upper else x.mT for x in (out, ct))

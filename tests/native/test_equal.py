@@ -55,6 +55,12 @@ for _f in (f for f in OF_NUMPY if row_of(OPS[f]).arity == 2):
         for _p in PAIRS:
             row(_f, f"np.{_f.__name__}({_args})", [_p], _no.get(_p[1], 3) if _p[0] == 0.0 else 3)
 row(np.multiply, "np.multiply(x[0], x[1])", [[np.inf, 1.0], [np.inf, np.inf]])
+# beside constants, whose partials may be infinite
+FIXED = "np.array([0.0, -1.0])"
+BESIDE = [[1.0, 1.0], [0.0, 0.0], [-0.0, -1.0], [2.0, 1.0]]
+for _f in (f for f in OF_NUMPY if row_of(OPS[f]).arity == 2):
+    for _args in ("x[0], 0.0", "0.0, x[0]", f"x, {FIXED}", f"{FIXED}, x"):
+        row(_f, f"np.{_f.__name__}({_args})", BESIDE)
 for _f in (np.exp, np.square, np.tanh, np.arctan, np.absolute, np.negative):
     row(_f, f"np.{_f.__name__}(x[0])", INFINITE)
 for _name in ("add", "sub", "mul", "truediv", "mod"):
@@ -184,6 +190,12 @@ for _text in (
 
 # where equal elements come to lie is each implementation's own
 row(np.partition, "np.partition(x, 2)", [[3.0, 1.0, 2.0, 0.0], [-1.0, 0.0, 5.0, 2.0]])
+
+# Of nothing, but where Numba's values are others than NumPy's, or NumPy refuses.
+OTHERS_OF_NOTHING = "median", "quantile", "percentile", "x, np.inf", "x, -np.inf", "x, -1)", FIXED
+for _f, _text, _points, _ in [*TABLE]:
+    if [] not in _points and not any(part in _text for part in ("x[", M, *OTHERS_OF_NOTHING)):
+        row(_f, _text, [[]])
 
 # Complex numbers, of the parts in x.
 Z, ZS = "(x[0] + 1j * x[1])", "(x[:2] + 1j * x[2:])"
@@ -360,8 +372,8 @@ def derivatives(function, point, order):
     direction = np.cos(1.0 + np.arange(len(point)))
     try:
         y = function(x)
-    except (ValueError, np.linalg.LinAlgError) as error:
-        return [np.linalg.LinAlgError if isinstance(error, np.linalg.LinAlgError) else ValueError]
+    except (ValueError, IndexError) as error:
+        return [next(k for k in (np.linalg.LinAlgError, ValueError, IndexError) if isinstance(error, k))]
     found = [np.array(y.item() if isinstance(y, tg.Tensor) else float(y))]
     for _ in range(order):
         if not (isinstance(y, tg.Tensor) and y.requires_grad):

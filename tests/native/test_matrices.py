@@ -14,6 +14,7 @@ import tapegrad as tg
 from tapegrad.native import segment
 from tapegrad.native.linear import ELIMINATED
 from tapegrad.native.tape import SLOTS
+from tapegrad.ops.triangles import BLOCK
 
 RANDOM = np.random.default_rng(5)
 N = 13
@@ -479,3 +480,16 @@ def test_a_product_is_the_first_on_a_tape():
     (wanted,) = tg.grad(np.sum(np.tanh(t @ t)), t)
     np.testing.assert_allclose(tg.func.grad(f)(x), wanted.numpy(), rtol=1e-12, atol=1e-14)
     assert len(held) == SLOTS
+
+
+@tg.njit
+def weighted_factor(a, w):
+    return np.sum(np.linalg.cholesky(a) * w)
+
+
+@pytest.mark.parametrize("n", [BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK + 1])
+def test_cotangents_of_factors_by_pieces(n):
+    x, w = np.random.default_rng(n).normal(size=(2, n, n))
+    a = x @ x.T / n + np.eye(n)
+    found, wanted = (tg.func.grad(f)(a, w) for f in (weighted_factor, weighted_factor.py_func))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())

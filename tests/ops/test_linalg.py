@@ -1001,13 +1001,13 @@ def lapack_or_none(request, monkeypatch):
     """LAPACK by address and, as where it is not to be found, NumPy's functions alone."""
     if request.param == "not to be found":
         monkeypatch.setattr(lapack, "functions", lambda char: None)
-        monkeypatch.setattr(triangles, "_kernel", lambda *names: None)
+        monkeypatch.setattr(triangles, "kernel_of", lambda *names: None)
 
 
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
-    assert all(triangles._kernel(char, name) for char in "fdFD" for name in triangles.KERNELS)
+    assert all(triangles.kernel_of(char, name) for char in "fdFD" for name in triangles.KERNELS)
     assert lapack._logarithms(lapack.functions("d").integer) is not None
     assert all(lapack._reflectors_proved(char) for char in "dD")
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
