@@ -32,6 +32,7 @@ from tapegrad.compilation.scheduling import (
 )
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
+from tapegrad.compilation.subnormals import Scaling, scaling
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.programs import load
@@ -59,6 +60,7 @@ class Plan:
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._touched: dict[int, list[Access]] = {}  # by owner, in order
         self._loaded: dict[Any, Address] = {}  # kernels by what they are made of
+        self._scaled: dict[str, Scaling] = {}  # by dtype
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -73,7 +75,7 @@ class Plan:
         if reverse is not None:
             backward, ready = reverse
             for k in range(ready):
-                self.rows.repeat(backward, k, True)
+                self._repeat(backward, k, True)
             yield from schedule.add(backward, ready, len(backward), False)
         for item in schedule.items:
             for work in item.work:
@@ -84,7 +86,7 @@ class Plan:
                 yield from _Fused(self, item).build()
             else:
                 work = item.work[0]
-                self.rows.repeat(work.rows, work.row, not work.told)
+                self._repeat(work.rows, work.row, not work.told)
             yield
         self.arena = Arena(self._uses(schedule.items))
         yield
@@ -95,6 +97,16 @@ class Plan:
         places = sorted(self.rows.addresses())  # of what is left where it was
         dense = (x for x in schedule.computed() if x.is_dense)
         self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
+
+    def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
+        """Add a row as it is; a product of a cotangent that may be scaled is."""
+        self.rows.repeat(rows, k, silent)
+        row = self.rows.words[-1]
+        if row[layout.ROW_KIND] == layout.BY_PRODUCT and row[layout.SCALED_SIZE]:
+            char = rows.steps[k].writes[0].dtype.char
+            if char not in self._scaled:
+                self._scaled[char] = self.rows.keep(scaling(char))
+            row[layout.SCALED_BY] = abi.address(self._scaled[char].words)
 
     def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array."""

@@ -332,7 +332,12 @@ class Reverse(Cotangents):
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
         part = self._like(source)
-        if not (function is np.multiply and self.rows.loop(function, [x, y], part)):
+        if function is np.matmul:
+            ours = next((z for z in (x, y) if id(abi.owner_of(z)) in self.holders), None)
+            done = self.rows.product(x, y, part, ours)
+        else:
+            done = self.rows.loop(function, [x, y], part)
+        if not done:
             self.rows.call(function, [x, y, part])
         self._give(source, part)
 

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching
+from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching, subnormals
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.paths import MOST_PLANS
+from tapegrad.compilation.rows import OFTEN, Rows
 from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache
-from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
+from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
 from tapegrad.tape.tape import LARGE
 
@@ -797,3 +798,71 @@ def test_masks(name, kind):
     assert fused(compiled), compiled.explain()
     ((way,),) = [known.ways for known in compiled.explain().kinds]
     assert kind is np.float32 or not way.by_python  # of several dtypes it has rules
+
+
+WEIGHTS = {  # of cotangents, and of what they are multiplied by
+    "ordinary": (1.0, 1.0),
+    "subnormal": (1e-3, 1.0),
+    "with numbers that are not scaled": (1e-3, 1e-3),
+    "with infinity": (1e-3, np.inf),
+    "with nan": (1e-3, np.nan),
+    "with results that cannot be scaled": (1e-3, None),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("case", WEIGHTS)
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_products_of_cotangents_with_subnormal_numbers(kind, case, shape, more):
+    random, n, tiny = np.random.default_rng(0), OFTEN + more, np.finfo(kind).smallest_normal
+    small, other = WEIGHTS[case]
+    a, b, weights = (random.normal(size=(*shape, *s)).astype(kind) for s in ((41, n), (n, n), (41, n)))
+    weights[..., ::3, :] *= tiny if small != 1 else 1
+    weights[..., 1::3, ::2] *= tiny * kind(small) if small != 1 else 1
+    if other is None:  # beyond all numbers once scaled
+        b *= np.sqrt(np.finfo(kind).max)
+    elif other != 1:
+        weights[..., 5, 3] = kind(np.finfo(kind).max / 4) if other == small else other
+    kept = weights.copy()
+
+    def f(a, b, weights):
+        return np.sum(weights * (a @ b))
+
+    compiled, recorded = tg.compile(f, (0, 1, 2), wait=True), tg.func.value_and_grad(f, (0, 1, 2))
+    with np.errstate(all="ignore"):
+        for _ in range(CALLS):
+            value, found = compiled.value_and_grad(a, b, weights)
+        wanted, expected = recorded(a, b, weights)
+        t, sizes = np.swapaxes, [np.abs(x) for x in (a, b, weights)]
+        terms = sizes[2] @ t(sizes[1], -1, -2), t(sizes[0], -1, -2) @ sizes[2], sizes[0] @ sizes[1]
+    assert fused(compiled) and weights.tobytes() == kept.tobytes()
+    np.testing.assert_array_equal(value, wanted)
+    for x, y, size in zip(found, expected, terms, strict=True):
+        finite = np.isfinite(y)
+        np.testing.assert_array_equal(x[~finite], y[~finite])
+        bound = 4 * (np.finfo(kind).eps * size[finite] + np.finfo(kind).smallest_subnormal)
+        assert np.all(np.abs(x[finite] - y[finite]) <= bound)
+
+
+def test_scaling_is_of_cotangents_alone_that_are_subnormal():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(3, 40, OFTEN)), random.normal(size=(3, OFTEN, OFTEN))
+    words = subnormals.scaling("d")
+
+    def product(given):
+        rows, out, ct = Rows(), np.zeros(x.shape), given.copy()
+        assert rows.product(ct, y, out, ct)
+        rows.words[0][SCALED_BY] = abi.address(words.words)
+        rows.seal()
+        rows.run(0, 1)
+        return out
+
+    words.numbers[1] = 0.0  # instead of the inverse of the power, by which the results are known
+    assert product(x).all()
+    low = x.copy()
+    low[1, 2, 3] = 1e-310
+    found = product(low)
+    assert found[0].all() and found[2].all() and not found[1].any()
+    low[1, 2, 4] = 2.0**300
+    assert product(low).all()
