@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import can_emit, emit_kernel
+from tapegrad.compilation.handing import Target, targets_of
 from tapegrad.compilation.memory import give_back
 from tapegrad.compilation.rows import INITIAL, Block, Rows, signature
 from tapegrad.compilation.scheduling import (
@@ -52,6 +53,8 @@ class Plan:
         What is run.
     kernels
         How many of them are fused.
+    targets
+        By number of an argument, where a derivative is that a call gives away.
     """
 
     def __init__(self) -> None:
@@ -61,6 +64,7 @@ class Plan:
         self._touched: dict[int, list[Access]] = {}  # by owner, in order
         self._loaded: dict[Any, Address] = {}  # kernels by what they are made of
         self._scaled: dict[str, Scaling] = {}  # by dtype
+        self.targets: dict[int, Target] = {}
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -163,9 +167,17 @@ class Plan:
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
         self._words, self._state, self._run = self.rows.memory, state, run_words()
 
+    def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
+        """Write derivatives to memory of their own, which a call gives away, where that can be."""
+        self.targets = targets_of(self.rows, gradients)
+        given = {abi.address(target.take()) for target in self.targets.values()}
+        self._computed = [x for x in self._computed if x.low not in given]
+
     def spoil(self) -> None:
         """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
         self.arena.memory.fill(0xFF)
+        for target in self.targets.values():
+            target.array.view(np.uint8).fill(0xFF)
         for x in self._computed:
             ctypes.memset(x.low, 0xFF, x.high - x.low)
 

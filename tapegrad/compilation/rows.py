@@ -301,6 +301,24 @@ class Rows:
             else:
                 yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
 
+    def places(self) -> Iterator[tuple[Address, Address]]:
+        """The words of sealed rows in which addresses are, and these."""
+        for k, row in enumerate(self.words):
+            table, first = (
+                (self.tables[k], 0)
+                if k in self.tables
+                else (self.table, layout.PROGRAM_ROW * k + layout.ROW_PLACES)
+            )
+            if row[layout.ROW_KIND] != layout.BY_CALL:
+                for q in range(first, first + row[layout.ROW_COUNT]):
+                    yield abi.address(table) + 8 * q, int(table[q])
+
+    def arrays(self) -> Iterator[np.ndarray]:
+        """What is known to functions of Python's, not by address."""
+        for step in self.steps:
+            if step.kind in (layout.BY_CALL, layout.BY_PYTHON, layout.BY_ROWS):
+                yield from (*step.reads, *step.writes)
+
     def move(self, arena: Arena) -> None:
         """Read and write in an arena what has a place there."""
         arena.allocate(self.addresses())

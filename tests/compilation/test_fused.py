@@ -12,15 +12,26 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching, subnormals
+from tapegrad.compilation import (
+    arena,
+    background,
+    fusing,
+    memory,
+    plan,
+    planning,
+    scheduling,
+    stretching,
+    subnormals,
+)
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.paths import MOST_PLANS
 from tapegrad.compilation.rows import OFTEN, Rows
 from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.compilation.staging import Stages
-from tapegrad.kernels import abi, assembly, cache
+from tapegrad.kernels import abi, assembly, cache, programs
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
+from tapegrad.tape import pool
 from tapegrad.tape.tape import LARGE
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -866,3 +877,77 @@ def test_scaling_is_of_cotangents_alone_that_are_subnormal():
     assert found[0].all() and found[2].all() and not found[1].any()
     low[1, 2, 4] = 2.0**300
     assert product(low).all()
+
+
+@pytest.mark.parametrize("how", [{}, {"replay": True}], ids=str)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_derivatives_are_given_away(how, more):
+    n = memory.LARGE // 8 + more
+    x, y = np.linspace(-1.0, 1.0, n), np.linspace(0.5, 2.0, n)
+
+    def f(x, y, z):
+        return np.sum(np.sin(x) * y) + np.sum(z * 2.0 + x)  # that by z is the same everywhere
+
+    compiled, recorded = tg.compile(f, (0, 1, 2), wait=True, **how), tg.func.value_and_grad(f, (0, 1, 2))
+    found, wanted = [], []
+    for k in range(2 * CALLS):
+        args = x * (1 + 0.1 * k), y * (1 - 0.1 * k), x
+        found.append(compiled.value_and_grad(*args))
+        wanted.append(recorded(*args))
+        if k > CALLS:
+            found[-2][1][0][:] = wanted[-2][1][0][:] = k  # theirs alone
+    assert fused(compiled)
+    for (value, gradients), (known, expected) in zip(found, wanted, strict=True):
+        assert value == known
+        for g, other in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(g, other, rtol=1e-13, atol=1e-15)
+    arrays = [g for _, gradients in found for g in gradients]
+    assert not any(np.may_share_memory(a, b) for k, a in enumerate(arrays) for b in arrays[:k])
+
+
+def test_what_rows_compute_after_a_plan_is_given_too():
+    n = memory.LARGE // 8
+    x = np.linspace(0.5, 1.0, n)
+
+    def f(x):
+        return np.sum(np.sin(x) * x)
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(3 * CALLS):
+        given = x * (1e300 if k >= CALLS and k % 2 else 1.0)  # beyond the form of a sine
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(given), recorded(given)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    assert fused(compiled)
+
+
+def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(monkeypatch):
+    x = np.linspace(0.5, 1.0, memory.LARGE)
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
+    for _ in range(CALLS):
+        compiled.grad(x)
+    load, empty = programs.load, pool.empty
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    def moved_and_interrupted(*args):
+        load()(*args)
+        raise KeyboardInterrupt
+
+    for name, module, stopped in (
+        ("empty", pool, interrupt),
+        ("load", programs, interrupt),
+        ("load", programs, lambda: moved_and_interrupted),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, stopped)
+            with pytest.raises(KeyboardInterrupt):
+                compiled.grad(x * 2.0)
+        for factor in (1.0, 3.0):
+            given = x * factor
+            np.testing.assert_allclose(
+                compiled.grad(given), np.cos(given) * given + np.sin(given), rtol=1e-12
+            )
+    assert (programs.load, pool.empty) == (load, empty)
+    assert fused(compiled)

@@ -341,7 +341,7 @@ ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS, ROW_CLEARS = range(8)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 8, 16, 24, 32
 SCALED_OPERAND, SCALED_SIZE, SCALED_BY = ROW_PLACES + 5, ROW_PLACES + 6, ROW_PLACES + 7
-RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION = range(4)
+RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION, MOVE_WORDS = range(5)
 # A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
 # total, a reduction, a product, sums of short rows by themselves, and rows that are one of these.
 (

@@ -262,12 +262,15 @@ def run_block(at: int, low: int, n: int) -> int:
 def run_program(what: int, state: int, begin: int, end: int) -> int:
     """Run rows; or all that are left, see that nobody has a Tensor of an event, and run those in reverse.
 
-    All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on.
+    All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on. Or
+    move addresses that rows have: where these lie, how many there are, and by how many bytes.
     """
     if what == GIVE_FUNCTION:
         return address(run_words)
     if what == RUN_PLAN:
         return run_plan(state)
+    if what == MOVE_WORDS:
+        return move_words(state, begin, end)
     came = run_rows(state, begin, end)
     if what == RUN_ROWS or came < end:
         return came
@@ -276,6 +279,14 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
     if s.held or s.errors_met or s.reverse_at == 0:
         return end
     return end + rows_from(s.reverse_at, 0, s.reverse_count)
+
+
+def move_words(at: int, count: int, move: int) -> int:
+    """Add to so many words, whose addresses lie there."""
+    for k in range(count):
+        word = i64(i64(at)[k])
+        word[0] = word[0] + move
+    return count
 
 
 def run_words(module: int, words: int) -> int:
