@@ -230,6 +230,11 @@ class _Fused:
         rows, exact = self.plan.rows, [w for w in self.item.work if w.exact]
         self._order()
         self._decide()
+        for w in self.item.work:
+            if w.adds:
+                out, begin = w.writes[0], abi.address(rows.keep(np.array(INITIAL, self.char)))
+                rows.divide()
+                rows.loop_at(np.positive, self.char, [(begin, 0, 0), out.place(out.size)], out.size)
         rows.divide()
         first = len(rows)
         levels = {level for level, _ in self.levels} | ({0} if exact else set())
@@ -256,7 +261,7 @@ class _Fused:
         written: dict[Name, int] = {}
         read: dict[Name, int] = {}
         for w in self.item.work:
-            emitted = w.is_sum or can_emit(w.function, self.char)
+            emitted = w.is_sum or w.adds or can_emit(w.function, self.char)
             plain = all(x.char in (self.char, "?") and not x.step for x in (*w.reads, *w.writes))
             fused = emitted and plain and not (w.exact or w.kind == layout.BY_SUMS)
             reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
@@ -281,7 +286,7 @@ class _Fused:
                 inputs |= {read} - seen
             seen |= set(map(_name, w.writes))
         for level, w in self.levels:
-            if w.is_sum or w.kind == layout.BY_SUMS:
+            if w.is_sum or w.adds or w.kind == layout.BY_SUMS:
                 continue
             x, name = w.writes[0], _name(w.writes[0])
             wanted = self.plan.is_wanted(x, self.item)
@@ -313,21 +318,31 @@ class _Fused:
                     alone = self.n > 1 and not x.is_each(self.n) and x.is_constant
                     (numbers if alone else read).append(_name(x))
             out = _name(w.writes[0])
-            if not w.is_sum:
+            if w.adds:
+                known[out] = w.writes[0]
+            elif not w.is_sum:
                 known[out] = w.writes[0]
                 if (level, out) in self.stored and out not in written:
                     written.append(out)
-        sums = [_name(w.writes[0]) for w in work if w.is_sum]
-        parts = (numbers, read, written, sums, [_name(w.writes[0]) for w in cleared])
+        sums, added = (
+            [_name(w.writes[0]) for w in work if getattr(w, which)] for which in ("is_sum", "adds")
+        )
+        parts = (numbers, read, written, sums, [_name(w.writes[0]) for w in cleared], added)
         given = list(dict.fromkeys(name for part in parts for name in part))
         if not given:
             return
         order = {name: k for k, name in enumerate([*given, *(x for x in known if x not in given)])}
         tasks = [
-            Task(w.function, tuple(order[_name(x)] for x in w.reads), order[_name(w.writes[0])], w.is_sum)
+            Task(
+                w.function,
+                tuple(order[_name(x)] for x in w.reads),
+                order[_name(w.writes[0])],
+                w.is_sum,
+                w.adds,
+            )
             for w in work
         ]
-        hows = ((order[x], known[x].stretch) for x in read)
+        hows = ((order[x], known[x].stretch) for x in (*read, *added))
         stretched = tuple((k, how) for k, how in hows if how is not None and not how.is_plain)
         names = (tuple(order[name] for name in part) for part in parts)
         truths = frozenset(order[name] for name in given if name in known and known[name].char == "?")

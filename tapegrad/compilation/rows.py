@@ -147,6 +147,11 @@ class Rows:
         step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays), (out,))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
 
+    def describe_call(self, function: Any, args: Sequence[Any]) -> None:
+        """Say that the latest call gives what another one does, as which a plan is to see it."""
+        self.kept.append((function, tuple(args)))
+        self.steps[-1] = self.steps[-1]._replace(function=(function, tuple(args)))
+
     def fold(self, first: int, kept: int) -> None:
         """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
         if len(self.words) - first < 2:
@@ -332,7 +337,7 @@ class Rows:
                 function, args = found = arena.moved(known)
                 if found is not known:
                     self.kept.append(found)
-                    row[layout.ROW_FUNCTION] = id(function)
+                    row[layout.ROW_FUNCTION], row[layout.ROW_COUNT] = id(function), len(args)
                     row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = map(id, args)
             else:
                 for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):

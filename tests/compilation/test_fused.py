@@ -951,3 +951,69 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
             )
     assert (programs.load, pool.empty) == (load, empty)
     assert fused(compiled)
+
+
+AXES = [
+    ((1000, 7), (0,)), ((7, 9, 5), (1,)), ((3, 50, 32), (0, 1)), ((2, 1, 40, 3), (1, 2)), ((4, 6, 1), (1,)),
+    ((5, PROGRAM_BLOCK - 1), (0,)), ((5, PROGRAM_BLOCK), (0,)), ((5, PROGRAM_BLOCK + 1), (0,)),
+    ((3, 2, PROGRAM_BLOCK + 1), (1,)), ((1, 9), (0,)), ((20, 30), (0, 1)), ((3, 4, 5, 6), (0, 2)),
+    ((9, 300), (1,)), ((3, 2000, 32), (1,)), ((40, 3), (-1,)), ((5, PROGRAM_BLOCK + 1), (-1,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize(("shape", "axes"), AXES, ids=str)
+def test_sums_along_axes(kind, shape, axes):
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=shape).astype(kind) for _ in "xy")
+    kept = tuple(1 if d in {a % len(shape) for a in axes} else n for d, n in enumerate(shape))
+    b = random.normal(size=kept).astype(kind)
+    x.reshape(-1)[:3] = -0.0, 0.0, -0.0
+
+    def f(x, b):
+        z = np.tanh(x + b) * x  # the cotangent of b is a sum too
+        found = np.sum(z, axis=axes) + np.mean(z - 1, axis=axes) * 2
+        return np.sum(found * found) + np.sum(np.sum(z * z, axis=axes, keepdims=True) * z * y)
+
+    compiled, recorded = tg.compile(f, (0, 1), wait=True), tg.func.value_and_grad(f, (0, 1))
+    for k in range(CALLS):
+        args = x * kind(1 + 0.1 * k), b
+        (value, found), (wanted, expected) = compiled.value_and_grad(*args), recorded(*args)
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        for g, other in zip(found, expected, strict=True):
+            bound = np.finfo(kind).eps * 100 * np.abs(other).max() + np.finfo(kind).eps * np.prod(shape)
+            np.testing.assert_allclose(g, other, rtol=0, atol=bound)
+    assert fused(compiled), compiled.explain()
+
+
+@pytest.mark.parametrize("value", [-0.0, np.nan, np.inf])
+def test_sums_along_axes_have_the_signs_and_nans_of_numpys(value):
+    x = np.full((3, 40, 5), value)
+    x[:, 1:, 3] = 1.0
+    seen = []
+
+    def f(x):
+        total = np.sum(x * 1.0, axis=1)
+        seen.append(1)
+        return np.sum(1.0 / (total + 0.0 * x[:, 0])) if value else np.sum(np.copysign(2.0, total))
+
+    with np.errstate(all="ignore"):
+        compiled = tg.compile(f, wait=True)
+        for _ in range(CALLS):
+            found = compiled(x)
+        np.testing.assert_array_equal(found, f(x))
+
+
+def test_a_sum_is_in_the_group_of_what_it_sums(monkeypatch):
+    made, build = [], plan.Plan.build
+
+    def noted(self, *args):
+        made.append(self)
+        return build(self, *args)
+
+    monkeypatch.setattr(plan.Plan, "build", noted)
+    compiled = tg.compile(lambda x, b: np.sum(np.sum(np.tanh(x + b) * x, axis=0) ** 2), (0, 1), wait=True)
+    for _ in range(CALLS):
+        compiled.grad(np.ones((300, 20)), np.ones((300, 1)))
+    assert [x.rows.calls for x in made] == [False]  # NumPy sums nothing
+    assert made[0].kernels == 3  # of the rows that are summed; of what these give; in reverse
