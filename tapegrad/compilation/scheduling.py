@@ -295,7 +295,7 @@ def _adding(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
     x, axes, out = args[0], args[1], args[3]
     if not isinstance(axes, tuple) or x.dtype != out.dtype or not (is_dense(x) and is_dense(out)):
         return None
-    moved = [d for d in axes if x.shape[d] != 1]
+    moved = sorted(d % x.ndim for d in axes if x.shape[d] != 1)
     if out.dtype.char not in TYPES or not moved or moved != [*range(moved[0], moved[-1] + 1)]:
         return None
     run, size = math.prod(x.shape[moved[-1] + 1 :]), x.size

@@ -29,7 +29,7 @@ class Task(NamedTuple):
 class Parameters(NamedTuple):
     """Names of what a kernel is given, in order: numbers, arrays it reads and writes, places of sums.
 
-    Those in `cleared` are places of sums that others add to, those in `added` arrays with less elements that
+    Those in `cleared` are places of sums that others add to, those in `added` arrays with fewer elements that
     steps add to. Of the arrays it reads, and adds to, some are `stretched`; the `truths` have truth values,
     which are 0 and 1 to the steps.
     """
