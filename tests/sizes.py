@@ -79,6 +79,7 @@ OTHERS = (
     Limit("tape.tape", "SEVERAL", "tapes released at once, of which some memory goes back"),
     Limit("tape.tape", "MANY", "tapes released at once"),
     Limit("compilation.arena", "SMALLEST", "bytes of an array that a plan moves"),
+    Limit("compilation.rows", "OFTEN", "products of each element of a cotangent"),
     Limit("compilation.kinds", "MOST_REASONS", "reasons why calls leave programs"),
     Limit("compilation.events", "MOST_WRITTEN", "bytes of what writes give in a call that is learned from"),
     Limit("engine.plan", "SMALL", "records of a tape"),

@@ -472,6 +472,23 @@ def moved_by_a_plan(n):
         np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
+@crosses("compilation.rows", "OFTEN")
+def products_of_a_cotangent(n):
+    random = np.random.default_rng(0)
+    a, b, weights = random.normal(size=(9, n)), random.normal(size=(n, n)), random.normal(size=(9, n))
+    weights[::2] *= 1e-310
+
+    def f(a):
+        return np.sum(weights * (a @ b))
+
+    compiled = tg.compile(f, wait=True)
+    for _ in range(7):
+        value, gradient = compiled.value_and_grad(a)
+    assert value == f(a)
+    terms = np.abs(weights) @ np.abs(b.T)
+    assert np.all(np.abs(gradient - weights @ b.T) <= 1e-15 * terms + 1e-322)
+
+
 @crosses("compilation.kinds", "MOST_REASONS")
 def reasons_for_leaving(n):
     kind = Kind([np.ones(2)], wait=False)

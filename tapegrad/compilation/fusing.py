@@ -216,6 +216,7 @@ class _Loop:
             self.pointers[name] = self.b.bitcast(self.pointers[name], BYTE.as_pointer())
         self.emit_numbers = _Emitter(self.b, char)
         self.numbers: dict[int, Real] = {}
+        self.rooms: dict[int, Value] = {}  # for what is added to fewer elements
 
     def emit(self) -> None:
         """Emit it."""
@@ -233,7 +234,10 @@ class _Loop:
                 self._element(stage, I64(0), I64(0))
         else:
             for name, how in given.stretched:
-                self._stretch(name, how)
+                if name in given.added:
+                    self.rooms[name] = self._room(BLOCK)
+                else:
+                    self._stretch(name, how)
             for value in self.stages.passed:
                 self.pointers[value] = self._room(CHUNK)
             if len(self.stages.found) == 1:
@@ -245,6 +249,9 @@ class _Loop:
                     count = b.select(b.icmp_unsigned("<", left, I64(CHUNK)), left, I64(CHUNK))
                     for stage in self.stages.found:
                         self._loop(stage, begin, count)
+        for name, how in given.stretched:
+            if name in given.added:
+                self._add_rows(name, how)
         for name in given.sums:
             b.store(b.load(self.totals[name]), self.pointers[name])
         b.ret(b.zext(b.icmp_unsigned("==", b.load(self.bad), I64(0)), I64))
@@ -267,6 +274,11 @@ class _Loop:
             if task.is_sum:
                 total = self.totals[task.writes]
                 b.store(b.fadd(b.load(total), values[0].value, flags=["reassoc"]), total)
+            elif task.adds and task.writes in self.rooms:
+                b.store(values[0].value, b.gep(self.rooms[task.writes], [b.add(begin, k)], inbounds=True))
+            elif task.adds:
+                place = self._at(task.writes, begin, k)
+                b.store(b.fadd(b.load(place), values[0].value), place)
             else:
                 known[task.writes] = _result(emit, task.function, values)
         for place, value in stage.stores:
@@ -326,6 +338,21 @@ class _Loop:
                 else:
                     self._copy(part, to, how.run)
         self.pointers[name] = out
+
+    def _add_rows(self, name: int, how: Stretch) -> None:
+        """Add rows of the block, one after the other, to what they are summed to."""
+        b, room, out, end = self.b, self.rooms[name], self.pointers[name], self.function.args[-1]
+        with self._counted(b.udiv(b.add(end, I64(how.unit - 1)), I64(how.unit))) as j:
+            begin, to = b.mul(j, I64(how.unit)), b.gep(out, [b.mul(j, I64(how.run))])
+            inside = b.sub(end, begin)
+            inside = b.select(b.icmp_unsigned("<", inside, I64(how.unit)), inside, I64(how.unit))
+            with self._counted(b.udiv(inside, I64(how.run))) as r:
+                row = b.gep(room, [b.add(begin, b.mul(r, I64(how.run)))], inbounds=True)
+                with self._counted(I64(how.run)) as k:
+                    place = b.gep(to, [k], inbounds=True)
+                    flags = ["reassoc"] if how.run == 1 else []
+                    found = b.fadd(b.load(place), b.load(b.gep(row, [k], inbounds=True)), flags=flags)
+                    b.store(found, place)
 
     def _copy(self, source: Value, target: Value, count: int) -> None:
         """Copy so many elements."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tapegrad.compilation.calls import KINDS, Comparison
 from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory import Releases
+from tapegrad.compilation.memory import LARGE, Releases
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program, is_same
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
@@ -23,6 +23,9 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tapegrad.compilation.plan import Plan
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
@@ -108,6 +111,8 @@ class Path(Computation):
         After how many calls a plan is made.
     served
         How many calls have followed it to its end.
+    computed_by
+        The plan that has computed the latest of them; None where rows have.
     product
         What computes the Hessian times a direction; None where values decide what that takes, UNTRIED before
         it is made.
@@ -128,6 +133,11 @@ class Path(Computation):
         shared = program.values[: program.shared]  # of which the call at work may have some
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
+        self.computed_by: Plan | None = None
+        gradients = [] if self._reverse is None else self._reverse.gradients
+        for k, x in enumerate(gradients):
+            if x is not None and x.nbytes >= LARGE:
+                self.parts[k] = functools.partial(self._part, k, self.parts[k])
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.from_first: list[Planning | None] = [None, None]  # of calls that compute all in the end
         self.comparison: Comparison  # of which the words know
@@ -162,10 +172,17 @@ class Path(Computation):
         except Exception as error:  # of a rule that cannot be run by itself
             self.reason = str(error) or type(error).__name__
 
+    def _part(self, k: int, copied: Callable[[], Any]) -> Any:
+        """A derivative of the latest call, which is asked for once."""
+        target = None if self.computed_by is None else self.computed_by.targets.get(k)
+        return copied() if target is None else target.take()
+
     def compute(self, begin: int, pull: bool, told: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
+        self.computed_by = None
         if planning.run(told):
+            self.computed_by = planning.plan
             return True
         sparing = self._releases and begin == 0 and not planning.reason
         by_rows = functools.partial(super().compute, begin, pull, told)
@@ -209,7 +226,7 @@ class Path(Computation):
 
     def _planning(self, begin: int, pull: bool) -> Planning:
         reverse = self.reverse if pull else None
-        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm)
+        found = Planning(self.program, reverse, self.result, begin, self.wait, self.warm, True)
         if len(self.plans) < MOST_PLANS:
             self.plans[begin, pull] = found
             if begin == 0:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import can_emit, emit_kernel
+from tapegrad.compilation.handing import Target, targets_of
 from tapegrad.compilation.memory import give_back
 from tapegrad.compilation.rows import INITIAL, Block, Rows, signature
 from tapegrad.compilation.scheduling import (
@@ -32,6 +33,7 @@ from tapegrad.compilation.scheduling import (
 )
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
+from tapegrad.compilation.subnormals import Scaling, scaling
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.programs import load
@@ -51,6 +53,8 @@ class Plan:
         What is run.
     kernels
         How many of them are fused.
+    targets
+        By number of an argument, where a derivative is that a call gives away.
     """
 
     def __init__(self) -> None:
@@ -59,6 +63,8 @@ class Plan:
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._touched: dict[int, list[Access]] = {}  # by owner, in order
         self._loaded: dict[Any, Address] = {}  # kernels by what they are made of
+        self._scaled: dict[str, Scaling] = {}  # by dtype
+        self.targets: dict[int, Target] = {}
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -73,7 +79,7 @@ class Plan:
         if reverse is not None:
             backward, ready = reverse
             for k in range(ready):
-                self.rows.repeat(backward, k, True)
+                self._repeat(backward, k, True)
             yield from schedule.add(backward, ready, len(backward), False)
         for item in schedule.items:
             for work in item.work:
@@ -84,7 +90,7 @@ class Plan:
                 yield from _Fused(self, item).build()
             else:
                 work = item.work[0]
-                self.rows.repeat(work.rows, work.row, not work.told)
+                self._repeat(work.rows, work.row, not work.told)
             yield
         self.arena = Arena(self._uses(schedule.items))
         yield
@@ -95,6 +101,16 @@ class Plan:
         places = sorted(self.rows.addresses())  # of what is left where it was
         dense = (x for x in schedule.computed() if x.is_dense)
         self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
+
+    def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
+        """Add a row as it is; a product of a cotangent that may be scaled is."""
+        self.rows.repeat(rows, k, silent)
+        row = self.rows.words[-1]
+        if row[layout.ROW_KIND] == layout.BY_PRODUCT and row[layout.SCALED_SIZE]:
+            char = rows.steps[k].writes[0].dtype.char
+            if char not in self._scaled:
+                self._scaled[char] = self.rows.keep(scaling(char))
+            row[layout.SCALED_BY] = abi.address(self._scaled[char].words)
 
     def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array."""
@@ -151,9 +167,17 @@ class Plan:
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
         self._words, self._state, self._run = self.rows.memory, state, run_words()
 
+    def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
+        """Write derivatives to memory of their own, which a call gives away, where that can be."""
+        self.targets = targets_of(self.rows, gradients)
+        given = {abi.address(target.take()) for target in self.targets.values()}
+        self._computed = [x for x in self._computed if x.low not in given]
+
     def spoil(self) -> None:
         """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
         self.arena.memory.fill(0xFF)
+        for target in self.targets.values():
+            target.array.view(np.uint8).fill(0xFF)
         for x in self._computed:
             ctypes.memset(x.low, 0xFF, x.high - x.low)
 
@@ -206,6 +230,11 @@ class _Fused:
         rows, exact = self.plan.rows, [w for w in self.item.work if w.exact]
         self._order()
         self._decide()
+        for w in self.item.work:
+            if w.adds:
+                out, begin = w.writes[0], abi.address(rows.keep(np.array(INITIAL, self.char)))
+                rows.divide()
+                rows.loop_at(np.positive, self.char, [(begin, 0, 0), out.place(out.size)], out.size)
         rows.divide()
         first = len(rows)
         levels = {level for level, _ in self.levels} | ({0} if exact else set())
@@ -232,7 +261,7 @@ class _Fused:
         written: dict[Name, int] = {}
         read: dict[Name, int] = {}
         for w in self.item.work:
-            emitted = w.is_sum or can_emit(w.function, self.char)
+            emitted = w.is_sum or w.adds or can_emit(w.function, self.char)
             plain = all(x.char in (self.char, "?") and not x.step for x in (*w.reads, *w.writes))
             fused = emitted and plain and not (w.exact or w.kind == layout.BY_SUMS)
             reads, writes = [_name(x) for x in w.reads], [_name(x) for x in w.writes]
@@ -257,7 +286,7 @@ class _Fused:
                 inputs |= {read} - seen
             seen |= set(map(_name, w.writes))
         for level, w in self.levels:
-            if w.is_sum or w.kind == layout.BY_SUMS:
+            if w.is_sum or w.adds or w.kind == layout.BY_SUMS:
                 continue
             x, name = w.writes[0], _name(w.writes[0])
             wanted = self.plan.is_wanted(x, self.item)
@@ -289,21 +318,31 @@ class _Fused:
                     alone = self.n > 1 and not x.is_each(self.n) and x.is_constant
                     (numbers if alone else read).append(_name(x))
             out = _name(w.writes[0])
-            if not w.is_sum:
+            if w.adds:
+                known[out] = w.writes[0]
+            elif not w.is_sum:
                 known[out] = w.writes[0]
                 if (level, out) in self.stored and out not in written:
                     written.append(out)
-        sums = [_name(w.writes[0]) for w in work if w.is_sum]
-        parts = (numbers, read, written, sums, [_name(w.writes[0]) for w in cleared])
+        sums, added = (
+            [_name(w.writes[0]) for w in work if getattr(w, which)] for which in ("is_sum", "adds")
+        )
+        parts = (numbers, read, written, sums, [_name(w.writes[0]) for w in cleared], added)
         given = list(dict.fromkeys(name for part in parts for name in part))
         if not given:
             return
         order = {name: k for k, name in enumerate([*given, *(x for x in known if x not in given)])}
         tasks = [
-            Task(w.function, tuple(order[_name(x)] for x in w.reads), order[_name(w.writes[0])], w.is_sum)
+            Task(
+                w.function,
+                tuple(order[_name(x)] for x in w.reads),
+                order[_name(w.writes[0])],
+                w.is_sum,
+                w.adds,
+            )
             for w in work
         ]
-        hows = ((order[x], known[x].stretch) for x in read)
+        hows = ((order[x], known[x].stretch) for x in (*read, *added))
         stretched = tuple((k, how) for k, how in hows if how is not None and not how.is_plain)
         names = (tuple(order[name] for name in part) for part in parts)
         truths = frozenset(order[name] for name in given if name in known and known[name].char == "?")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tapegrad.kernels.locks import importing
 from tapegrad.tape import pool
 
 if TYPE_CHECKING:
+    from tapegrad.compilation.handing import Target
     from tapegrad.compilation.plan import Plan
     from tapegrad.compilation.program import Program
     from tapegrad.compilation.reverse import Reverse
@@ -35,6 +37,8 @@ def _module() -> Any:
 class Planning:
     """A plan for calls of a path that compute all from one row on, with or without the gradient.
 
+    If it `hands_over` derivatives, some are the plan's targets and not in the buffers of the rows in reverse.
+
     Attributes
     ----------
     plan
@@ -50,8 +54,10 @@ class Planning:
     gone = False
 
     def __init__(
-        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool, warm: int
-    ) -> None:
+        self, program: Program, reverse: Reverse | None, result: int, begin: int, wait: bool, warm: int,
+        hands_over: bool = False,
+    ) -> None:  # fmt: skip
+        self._hands_over = hands_over
         self._program, self._reverse, self._result, self._begin = program, reverse, result, begin
         self.plan: Plan | None = None
         self.reason = "" if compiling_setting() != "off" else "TAPEGRAD_COMPILE=off"
@@ -60,10 +66,11 @@ class Planning:
         self._calls = self.in_vain = 0
         self._asked = False  # for a plan
 
-    def _outputs(self) -> list[np.ndarray]:
+    def _outputs(self, targets: Mapping[int, Target] = MappingProxyType({})) -> list[np.ndarray]:
         """The value and the derivatives; not kept, as counts of references tell who has seen an array."""
-        gradients = [] if self._reverse is None else self._reverse.gradients
-        return [self._program.values[self._result], *(x for x in gradients if x is not None)]
+        gradients = enumerate([] if self._reverse is None else self._reverse.gradients)
+        found = [targets[k].array if k in targets else x for k, x in gradients]
+        return [self._program.values[self._result], *(x for x in found if x is not None)]
 
     def run(self, told: int) -> bool:
         """Compute a call by the plan; False where there is none, or it cannot."""
@@ -117,6 +124,8 @@ class Planning:
             plan = _module().Plan()
             for _ in plan.build(forward, backward, [_module().describe(x) for x in self._outputs()]):
                 background.pause()
+            if self._hands_over and self._reverse is not None:
+                plan.hand_over(self._reverse.gradients)
             self._made = plan
         except Exception as error:  # of LLVM, or of a step that is as no other
             self.reason = f"{type(error).__name__}: {error}"
@@ -124,9 +133,9 @@ class Planning:
 
     def _compare(self, events: Sequence[int], told: int) -> bool:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
-        plan, outputs = self._made, self._outputs()
-        known = [x.copy() for x in outputs]
+        plan = self._made
         assert plan is not None
+        known, outputs = [x.copy() for x in self._outputs()], self._outputs(plan.targets)
         plan.watch(events)
         plan.spoil()
         if not plan.run(told):

@@ -332,7 +332,12 @@ class Reverse(Cotangents):
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
         part = self._like(source)
-        if not (function is np.multiply and self.rows.loop(function, [x, y], part)):
+        if function is np.matmul:
+            ours = next((z for z in (x, y) if id(abi.owner_of(z)) in self.holders), None)
+            done = self.rows.product(x, y, part, ours)
+        else:
+            done = self.rows.loop(function, [x, y], part)
+        if not done:
             self.rows.call(function, [x, y, part])
         self._give(source, part)
 
@@ -421,14 +426,16 @@ class Reverse(Cotangents):
         target = self._like(source)
         shape = (1,) * (part.ndim - target.ndim) + target.shape
         axes = tuple(d for d, (n, m) in enumerate(zip(shape, part.shape, strict=True)) if n != m)
+        summed = [part, axes, None, target.reshape(shape), True]
         if axes and len(axes) == axes[-1] + 1 - axes[0] and is_dense(part):
             after = math.prod(shape[axes[-1] + 1 :])
             before, count = math.prod(shape[: axes[0]]), math.prod(part.shape[a] for a in axes)
             if after < FEW < count:  # NumPy has a loop for each row
                 ones, stack = np.ones((1, count), part.dtype), part.reshape(before, count, after)
                 self.rows.call(np.matmul, [ones, stack, target.reshape(before, 1, after)])
+                self.rows.describe_call(np.add.reduce, summed)
                 return target
-        self.rows.call(np.add.reduce, [part, axes, None, target.reshape(shape), True])
+        self.rows.call(np.add.reduce, summed)
         return target
 
     def _part(self, source: Source, out: np.ndarray, summed: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -131,7 +132,7 @@ class Rows:
 
         Where that is left out, it is the array that it has by a name, else the last one.
         """
-        if function is np.matmul and self._product(*args):
+        if function is np.matmul and self.product(*args):
             return
         self.kept.append((function, tuple(args)))
         self.calls = True
@@ -146,6 +147,11 @@ class Rows:
         step = Step(layout.BY_CALL, (function, tuple(args)), tuple(arrays), (out,))
         self._add(step, id(function), 0, [(id(x), 0, 0) for x in args])
 
+    def describe_call(self, function: Any, args: Sequence[Any]) -> None:
+        """Say that the latest call gives what another one does, as which a plan is to see it."""
+        self.kept.append((function, tuple(args)))
+        self.steps[-1] = self.steps[-1]._replace(function=(function, tuple(args)))
+
     def fold(self, first: int, kept: int) -> None:
         """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
         if len(self.words) - first < 2:
@@ -158,20 +164,28 @@ class Rows:
         writes = tuple(x for step in inner.steps for x in step.writes)
         self._add(Step(layout.BY_ROWS, inner, reads, writes), abi.address(inner.memory), len(table), [])
 
-    def _product(self, a: np.ndarray, b: np.ndarray, out: np.ndarray) -> bool:
-        """Add a product of vectors or matrices of one dtype, by the loop of `np.matmul`."""
+    def product(
+        self, a: np.ndarray, b: np.ndarray, out: np.ndarray, cotangent: np.ndarray | None = None
+    ) -> bool:
+        """Add a product of vectors, matrices or stacks of one dtype, by the loop of `np.matmul`.
+
+        An operand that is said to be a cotangent of the program's own may be scaled (`subnormals`).
+        """
         arrays, char = (a, b, out), out.dtype.char
         if char not in "df" or any(x.dtype.char != char or not (x.size and x.flags.aligned) for x in arrays):
             return False
-        if max(a.ndim, b.ndim) > 2 or any(np.may_share_memory(x, out) for x in (a, b)):
+        if not _are_multiplied(a, b) or any(np.may_share_memory(x, out) for x in (a, b)):
             return False
         found = abi.product_loop(char)
         if found[0] == 0 or 0 in forward.error_test():
             return False
         places = [(abi.address(x), 0, 0) for x in arrays]
         self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
-        words = abi.product_words(a, b, out)
-        self.words[-1][layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = words
+        words, row = abi.product_words(a, b, out), self.words[-1]
+        row[layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = words
+        if cotangent is not None and _is_scaled(a, b, out, cotangent):
+            row[layout.SCALED_OPERAND] = int(cotangent is b)
+            row[layout.SCALED_SIZE] = math.prod(cotangent.shape[-2:])
         return True
 
     def reduce(self, ufunc: np.ufunc, x: np.ndarray, out: np.ndarray, is_mean: bool = False) -> bool:
@@ -292,6 +306,24 @@ class Rows:
             else:
                 yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
 
+    def places(self) -> Iterator[tuple[Address, Address]]:
+        """The words of sealed rows in which addresses are, and these."""
+        for k, row in enumerate(self.words):
+            table, first = (
+                (self.tables[k], 0)
+                if k in self.tables
+                else (self.table, layout.PROGRAM_ROW * k + layout.ROW_PLACES)
+            )
+            if row[layout.ROW_KIND] != layout.BY_CALL:
+                for q in range(first, first + row[layout.ROW_COUNT]):
+                    yield abi.address(table) + 8 * q, int(table[q])
+
+    def arrays(self) -> Iterator[np.ndarray]:
+        """What is known to functions of Python's, not by address."""
+        for step in self.steps:
+            if step.kind in (layout.BY_CALL, layout.BY_PYTHON, layout.BY_ROWS):
+                yield from (*step.reads, *step.writes)
+
     def move(self, arena: Arena) -> None:
         """Read and write in an arena what has a place there."""
         arena.allocate(self.addresses())
@@ -305,7 +337,7 @@ class Rows:
                 function, args = found = arena.moved(known)
                 if found is not known:
                     self.kept.append(found)
-                    row[layout.ROW_FUNCTION] = id(function)
+                    row[layout.ROW_FUNCTION], row[layout.ROW_COUNT] = id(function), len(args)
                     row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = map(id, args)
             else:
                 for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):
@@ -419,6 +451,7 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 NOWHERE = "nowhere"
 LONG = 8192  # elements of all rows: Python's lock is released for them
+OFTEN = 32  # products of each element of a cotangent from which on subnormal numbers are looked for
 BUFFERED = 8192  # elements of NumPy's buffer
 LONGEST = 50_021  # elements of which a loop is proved to give NumPy's bits
 INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with
@@ -492,6 +525,19 @@ def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
 @functools.cache
 def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     return (0, 0) if ufunc.signature else abi.inner_loop(ufunc, char)
+
+
+def _are_multiplied(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether the loop of products takes them at once: vectors, matrices, or stacks of as many matrices."""
+    return max(a.ndim, b.ndim) <= 2 or (a.ndim == b.ndim == 3 and a.shape[0] == b.shape[0])
+
+
+def _is_scaled(a: np.ndarray, b: np.ndarray, out: np.ndarray, ct: np.ndarray) -> bool:
+    """Whether it pays to look for subnormal numbers in an operand, and it has memory of its own."""
+    other, uses = (a, a.shape[-2] if a.ndim > 1 else 1) if ct is b else (b, b.shape[-1])
+    if min(a.ndim, b.ndim) < 2 or uses < OFTEN or not is_dense(out) or np.may_share_memory(ct, other):
+        return False
+    return is_dense(ct) or is_dense(np.swapaxes(ct, -1, -2))
 
 
 def _together(row: list[int], following: list[int]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import TYPES, can_emit
-from tapegrad.compilation.rows import Block, Rows, Step, is_dense, step_of
+from tapegrad.compilation.rows import INITIAL, Block, Rows, Step, is_dense, step_of
 from tapegrad.compilation.stretching import Stretch, cut, stretch
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -126,6 +128,7 @@ class Work(NamedTuple):
     is_sum: bool = False  # of all elements
     exact: bool = False  # with the bits of NumPy's
     divisor: Address = 0  # of a mean
+    adds: bool = False  # each element to one of those that it writes
 
     @property
     def char(self) -> str:
@@ -172,9 +175,10 @@ class Schedule:
             if step.kind == layout.BY_ROWS:
                 yield from self.add(step.function, 0, len(step.function), told)
                 continue
-            stretched = _stretched(rows, k, told, step) if step.kind == layout.BY_CALL else None
-            if stretched is not None:
-                self._place(stretched)
+            called = step.kind == layout.BY_CALL
+            grouped = (_stretched(rows, k, told, step) or _adding(rows, k, told, step)) if called else None
+            if grouped is not None:
+                self._place(grouped)
             elif step.kind == layout.BY_CALL and self._is_joined(step, told):
                 pass
             elif step.function is not None:
@@ -281,6 +285,42 @@ def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
         reads.append(describe(x)._replace(stretch=how))
     work = Work(rows, row, told, layout.BY_LOOP, function, out.size, tuple(reads), (describe(out),))
     return work if Item(0, out.size, work.char).takes(work) else None
+
+
+def _adding(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
+    """Sums along axes, as a step of a group; None where the call is none, or NumPy's order is another."""
+    function, args = step.function
+    if function != np.add.reduce or len(args) != len(("x", "axis", "dtype", "out", "keepdims")):
+        return None
+    x, axes, out = args[0], args[1], args[3]
+    if not isinstance(axes, tuple) or x.dtype != out.dtype or not (is_dense(x) and is_dense(out)):
+        return None
+    moved = sorted(d % x.ndim for d in axes if x.shape[d] != 1)
+    if out.dtype.char not in TYPES or not moved or moved != [*range(moved[0], moved[-1] + 1)]:
+        return None
+    run, size = math.prod(x.shape[moved[-1] + 1 :]), x.size
+    unit = run * math.prod(x.shape[d] for d in moved)
+    if not 0 < unit <= size or (run > BLOCK and unit != size):
+        return None
+    if told and (run == 1 or not adds_in_order(out.dtype.char)):
+        return None
+    rows_of = describe(out)._replace(stretch=Stretch(unit, run))
+    work = Work(rows, row, told, layout.BY_LOOP, np.add, size, (describe(x),), (rows_of,), adds=True)
+    return work if Item(0, size, work.char).takes(work) else None
+
+
+@functools.cache
+def adds_in_order(char: str) -> bool:
+    """Whether sums of NumPy's along an axis that is not the last add what is summed one after the other."""
+    x = np.random.default_rng(0).normal(size=(3, 391, 37)).astype(char)
+    x[0] = -0.0
+    for part in (x, x[:, :, :2].copy()):
+        total = np.full((3, part.shape[2]), INITIAL, char)
+        for k in range(x.shape[1]):
+            total = total + part[:, k]
+        if np.add.reduce(part, (1,)).tobytes() != total.tobytes():
+            return False
+    return True
 
 
 def _once(x: np.ndarray) -> np.ndarray:

@@ -128,7 +128,7 @@ class Shortcut:
             else:
                 return None
             path.served += 1
-            planning.in_vain = 0
+            planning.in_vain, path.computed_by = 0, plan
             value = path.value()
             if not wanted.pull:
                 return value, None

@@ -23,13 +23,15 @@ class Task(NamedTuple):
     reads: tuple[int, ...]
     writes: int
     is_sum: bool = False  # of what it reads, for the block
+    adds: bool = False  # what it reads to elements of what it writes
 
 
 class Parameters(NamedTuple):
     """Names of what a kernel is given, in order: numbers, arrays it reads and writes, places of sums.
 
-    Those in `cleared` are places of sums that others add to. Of the arrays it reads some are `stretched`; the
-    `truths` have truth values, which are 0 and 1 to the steps.
+    Those in `cleared` are places of sums that others add to, those in `added` arrays with fewer elements that
+    steps add to. Of the arrays it reads, and adds to, some are `stretched`; the `truths` have truth values,
+    which are 0 and 1 to the steps.
     """
 
     stretched: tuple[tuple[int, Stretch], ...]
@@ -39,11 +41,13 @@ class Parameters(NamedTuple):
     written: tuple[int, ...]
     sums: tuple[int, ...]
     cleared: tuple[int, ...]
+    added: tuple[int, ...] = ()
 
     @property
     def names(self) -> list[int]:
         """All of them, each once."""
-        return list(dict.fromkeys([*self.numbers, *self.read, *self.written, *self.sums, *self.cleared]))
+        names = *self.numbers, *self.read, *self.written, *self.sums, *self.cleared, *self.added
+        return list(dict.fromkeys(names))
 
 
 class Stage:
@@ -77,7 +81,7 @@ class Stages:
         self._next = max((*names, *given.names), default=0) + 1
         for task in tasks:
             reads = tuple(latest[name] for name in task.reads)
-            if task.is_sum:
+            if task.is_sum or task.adds:
                 self._add(task._replace(reads=reads), False)
             else:
                 latest[task.writes] = self._of(task.function, reads)
@@ -103,7 +107,7 @@ class Stages:
         while len(self.found) <= at:
             self.found.append(Stage())
         self.found[at].tasks.append(task)
-        if not task.is_sum:
+        if not (task.is_sum or task.adds):
             self._at[task.writes] = at
 
     def _load_and_store(self, results: dict[int, int]) -> None:

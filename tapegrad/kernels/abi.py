@@ -168,17 +168,18 @@ def inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
 
 
 def product_words(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> list[int]:
-    """Return what NumPy calls the loop of `np.matmul` with for vectors and matrices: extents and strides.
+    """Return extents and strides that NumPy gives the loop of `np.matmul`, of vectors, matrices or stacks.
 
-    An axis that is not there, or is one long, has no stride.
+    Stacks have one axis besides, both of them. An axis that is not there, or is one long, has no stride.
     """
-    rows, columns = a.ndim == 2, b.ndim == 2
-    extents = [1, a.shape[0] if rows else 1, a.shape[-1], b.shape[1] if columns else 1]
-    of_a = [a.strides[0] if rows else 0, a.strides[-1]]
-    of_b = [b.strides[0], b.strides[1] if columns else 0]
-    of_out = [out.strides[0] if rows else 0, out.strides[-1] if columns else 0]
+    rows, columns, count = a.ndim >= 2, b.ndim >= 2, out.shape[0] if out.ndim == 3 else 1
+    extents = [count, a.shape[-2] if rows else 1, a.shape[-1], b.shape[-1] if columns else 1]
+    of_a = [a.strides[-2] if rows else 0, a.strides[-1]]
+    of_b = [b.strides[-2 if columns else 0], b.strides[-1] if columns else 0]
+    of_out = [out.strides[-1 - columns] if rows else 0, out.strides[-1] if columns else 0]
     pairs = zip(of_a + of_b + of_out, (1, 2, 2, 3, 1, 3), strict=True)
-    return [*extents, 0, 0, 0, *(stride if extents[axis] > 1 else 0 for stride, axis in pairs)]
+    stacks = [x.strides[0] if count > 1 else 0 for x in (a, b, out)]
+    return [*extents, *stacks, *(stride if extents[axis] > 1 else 0 for stride, axis in pairs)]
 
 
 @functools.cache
@@ -189,7 +190,8 @@ def product_loop(char: str) -> tuple[Address, Address]:
         return 0, 0
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
     numbers = np.random.default_rng(0)
-    for left, right in (((7, 5), (5,)), ((7,), (7, 5)), ((7, 5), (5, 6)), ((9,), (9,)), ((1, 9), (9, 1))):
+    shapes = ((7, 5), (5,)), ((7,), (7, 5)), ((7, 5), (5, 6)), ((9,), (9,)), ((1, 9), (9, 1))
+    for left, right in (*shapes, ((3, 7, 5), (3, 5, 6))):
         a, b = numbers.normal(size=left).astype(chars[0]), numbers.normal(size=right).astype(chars[1])
         expected = np.asarray(np.matmul(a, b))
         out = np.zeros_like(expected)

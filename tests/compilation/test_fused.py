@@ -12,14 +12,26 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import arena, background, fusing, plan, planning, scheduling, stretching
+from tapegrad.compilation import (
+    arena,
+    background,
+    fusing,
+    memory,
+    plan,
+    planning,
+    scheduling,
+    stretching,
+    subnormals,
+)
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.paths import MOST_PLANS
+from tapegrad.compilation.rows import OFTEN, Rows
 from tapegrad.compilation.scheduling import MOST_TASKS
 from tapegrad.compilation.staging import Stages
-from tapegrad.kernels import abi, assembly, cache
-from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SHORT_ROW
+from tapegrad.kernels import abi, assembly, cache, programs
+from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
+from tapegrad.tape import pool
 from tapegrad.tape.tape import LARGE
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -797,3 +809,211 @@ def test_masks(name, kind):
     assert fused(compiled), compiled.explain()
     ((way,),) = [known.ways for known in compiled.explain().kinds]
     assert kind is np.float32 or not way.by_python  # of several dtypes it has rules
+
+
+WEIGHTS = {  # of cotangents, and of what they are multiplied by
+    "ordinary": (1.0, 1.0),
+    "subnormal": (1e-3, 1.0),
+    "with numbers that are not scaled": (1e-3, 1e-3),
+    "with infinity": (1e-3, np.inf),
+    "with nan": (1e-3, np.nan),
+    "with results that cannot be scaled": (1e-3, None),
+}
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("case", WEIGHTS)
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_products_of_cotangents_with_subnormal_numbers(kind, case, shape, more):
+    random, n, tiny = np.random.default_rng(0), OFTEN + more, np.finfo(kind).smallest_normal
+    small, other = WEIGHTS[case]
+    a, b, weights = (random.normal(size=(*shape, *s)).astype(kind) for s in ((41, n), (n, n), (41, n)))
+    weights[..., ::3, :] *= tiny if small != 1 else 1
+    weights[..., 1::3, ::2] *= tiny * kind(small) if small != 1 else 1
+    if other is None:  # beyond all numbers once scaled
+        b *= np.sqrt(np.finfo(kind).max)
+    elif other != 1:
+        weights[..., 5, 3] = kind(np.finfo(kind).max / 4) if other == small else other
+    kept = weights.copy()
+
+    def f(a, b, weights):
+        return np.sum(weights * (a @ b))
+
+    compiled, recorded = tg.compile(f, (0, 1, 2), wait=True), tg.func.value_and_grad(f, (0, 1, 2))
+    with np.errstate(all="ignore"):
+        for _ in range(CALLS):
+            value, found = compiled.value_and_grad(a, b, weights)
+        wanted, expected = recorded(a, b, weights)
+        t, sizes = np.swapaxes, [np.abs(x) for x in (a, b, weights)]
+        terms = sizes[2] @ t(sizes[1], -1, -2), t(sizes[0], -1, -2) @ sizes[2], sizes[0] @ sizes[1]
+    assert fused(compiled) and weights.tobytes() == kept.tobytes()
+    np.testing.assert_array_equal(value, wanted)
+    for x, y, size in zip(found, expected, terms, strict=True):
+        finite = np.isfinite(y)
+        np.testing.assert_array_equal(x[~finite], y[~finite])
+        bound = 4 * (np.finfo(kind).eps * size[finite] + np.finfo(kind).smallest_subnormal)
+        assert np.all(np.abs(x[finite] - y[finite]) <= bound)
+
+
+def test_scaling_is_of_cotangents_alone_that_are_subnormal():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(3, 40, OFTEN)), random.normal(size=(3, OFTEN, OFTEN))
+    words = subnormals.scaling("d")
+
+    def product(given):
+        rows, out, ct = Rows(), np.zeros(x.shape), given.copy()
+        assert rows.product(ct, y, out, ct)
+        rows.words[0][SCALED_BY] = abi.address(words.words)
+        rows.seal()
+        rows.run(0, 1)
+        return out
+
+    words.numbers[1] = 0.0  # instead of the inverse of the power, by which the results are known
+    assert product(x).all()
+    low = x.copy()
+    low[1, 2, 3] = 1e-310
+    found = product(low)
+    assert found[0].all() and found[2].all() and not found[1].any()
+    low[1, 2, 4] = 2.0**300
+    assert product(low).all()
+
+
+@pytest.mark.parametrize("how", [{}, {"replay": True}], ids=str)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_derivatives_are_given_away(how, more):
+    n = memory.LARGE // 8 + more
+    x, y = np.linspace(-1.0, 1.0, n), np.linspace(0.5, 2.0, n)
+
+    def f(x, y, z):
+        return np.sum(np.sin(x) * y) + np.sum(z * 2.0 + x)  # that by z is the same everywhere
+
+    compiled, recorded = tg.compile(f, (0, 1, 2), wait=True, **how), tg.func.value_and_grad(f, (0, 1, 2))
+    found, wanted = [], []
+    for k in range(2 * CALLS):
+        args = x * (1 + 0.1 * k), y * (1 - 0.1 * k), x
+        found.append(compiled.value_and_grad(*args))
+        wanted.append(recorded(*args))
+        if k > CALLS:
+            found[-2][1][0][:] = wanted[-2][1][0][:] = k  # theirs alone
+    assert fused(compiled)
+    for (value, gradients), (known, expected) in zip(found, wanted, strict=True):
+        assert value == known
+        for g, other in zip(gradients, expected, strict=True):
+            np.testing.assert_allclose(g, other, rtol=1e-13, atol=1e-15)
+    arrays = [g for _, gradients in found for g in gradients]
+    assert not any(np.may_share_memory(a, b) for k, a in enumerate(arrays) for b in arrays[:k])
+
+
+def test_what_rows_compute_after_a_plan_is_given_too():
+    n = memory.LARGE // 8
+    x = np.linspace(0.5, 1.0, n)
+
+    def f(x):
+        return np.sum(np.sin(x) * x)
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(3 * CALLS):
+        given = x * (1e300 if k >= CALLS and k % 2 else 1.0)  # beyond the form of a sine
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(given), recorded(given)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    assert fused(compiled)
+
+
+def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(monkeypatch):
+    x = np.linspace(0.5, 1.0, memory.LARGE)
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
+    for _ in range(CALLS):
+        compiled.grad(x)
+    load, empty = programs.load, pool.empty
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    def moved_and_interrupted(*args):
+        load()(*args)
+        raise KeyboardInterrupt
+
+    for name, module, stopped in (
+        ("empty", pool, interrupt),
+        ("load", programs, interrupt),
+        ("load", programs, lambda: moved_and_interrupted),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, stopped)
+            with pytest.raises(KeyboardInterrupt):
+                compiled.grad(x * 2.0)
+        for factor in (1.0, 3.0):
+            given = x * factor
+            np.testing.assert_allclose(
+                compiled.grad(given), np.cos(given) * given + np.sin(given), rtol=1e-12
+            )
+    assert (programs.load, pool.empty) == (load, empty)
+    assert fused(compiled)
+
+
+AXES = [
+    ((1000, 7), (0,)), ((7, 9, 5), (1,)), ((3, 50, 32), (0, 1)), ((2, 1, 40, 3), (1, 2)), ((4, 6, 1), (1,)),
+    ((5, PROGRAM_BLOCK - 1), (0,)), ((5, PROGRAM_BLOCK), (0,)), ((5, PROGRAM_BLOCK + 1), (0,)),
+    ((3, 2, PROGRAM_BLOCK + 1), (1,)), ((1, 9), (0,)), ((20, 30), (0, 1)), ((3, 4, 5, 6), (0, 2)),
+    ((9, 300), (1,)), ((3, 2000, 32), (1,)), ((40, 3), (-1,)), ((5, PROGRAM_BLOCK + 1), (-1,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize(("shape", "axes"), AXES, ids=str)
+def test_sums_along_axes(kind, shape, axes):
+    random = np.random.default_rng(0)
+    x, y = (random.normal(size=shape).astype(kind) for _ in "xy")
+    kept = tuple(1 if d in {a % len(shape) for a in axes} else n for d, n in enumerate(shape))
+    b = random.normal(size=kept).astype(kind)
+    x.reshape(-1)[:3] = -0.0, 0.0, -0.0
+
+    def f(x, b):
+        z = np.tanh(x + b) * x  # the cotangent of b is a sum too
+        found = np.sum(z, axis=axes) + np.mean(z - 1, axis=axes) * 2
+        return np.sum(found * found) + np.sum(np.sum(z * z, axis=axes, keepdims=True) * z * y)
+
+    compiled, recorded = tg.compile(f, (0, 1), wait=True), tg.func.value_and_grad(f, (0, 1))
+    for k in range(CALLS):
+        args = x * kind(1 + 0.1 * k), b
+        (value, found), (wanted, expected) = compiled.value_and_grad(*args), recorded(*args)
+        assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+        for g, other in zip(found, expected, strict=True):
+            bound = np.finfo(kind).eps * 100 * np.abs(other).max() + np.finfo(kind).eps * np.prod(shape)
+            np.testing.assert_allclose(g, other, rtol=0, atol=bound)
+    assert fused(compiled), compiled.explain()
+
+
+@pytest.mark.parametrize("value", [-0.0, np.nan, np.inf])
+def test_sums_along_axes_have_the_signs_and_nans_of_numpys(value):
+    x = np.full((3, 40, 5), value)
+    x[:, 1:, 3] = 1.0
+    seen = []
+
+    def f(x):
+        total = np.sum(x * 1.0, axis=1)
+        seen.append(1)
+        return np.sum(1.0 / (total + 0.0 * x[:, 0])) if value else np.sum(np.copysign(2.0, total))
+
+    with np.errstate(all="ignore"):
+        compiled = tg.compile(f, wait=True)
+        for _ in range(CALLS):
+            found = compiled(x)
+        np.testing.assert_array_equal(found, f(x))
+
+
+def test_a_sum_is_in_the_group_of_what_it_sums(monkeypatch):
+    made, build = [], plan.Plan.build
+
+    def noted(self, *args):
+        made.append(self)
+        return build(self, *args)
+
+    monkeypatch.setattr(plan.Plan, "build", noted)
+    compiled = tg.compile(lambda x, b: np.sum(np.sum(np.tanh(x + b) * x, axis=0) ** 2), (0, 1), wait=True)
+    for _ in range(CALLS):
+        compiled.grad(np.ones((300, 20)), np.ones((300, 1)))
+    assert [x.rows.calls for x in made] == [False]  # NumPy sums nothing
+    assert made[0].kernels == 3  # of the rows that are summed; of what these give; in reverse

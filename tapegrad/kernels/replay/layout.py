@@ -335,9 +335,10 @@ WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES =
 # they advance besides, by how many bytes, and room for the addresses of a block; where it gives 0 the rows
 # are not to be used: ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart
 # as a block has elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction
-# has what it begins with, the elements, where it goes, and a divisor. A product of matrices has extents and
-# strides in ROW_STEPS. Sums of short rows have what they begin with, the elements and where they go; how many
-# elements a row has is ROW_DATA.
+# has what it begins with, the elements, where it goes, and a divisor. A product of matrices, or of as many as
+# a stack has, has extents and strides in ROW_STEPS, and in the last places which operand may be scaled, how
+# many elements that has for each product, and words for that, or 0. Sums of short rows have what they begin
+# with, the elements and where they go; how many elements a row has is ROW_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
@@ -347,7 +348,8 @@ WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES =
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS, ROW_CLEARS = range(8)
 ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 8, 16, 24, 32
-RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION = range(4)
+SCALED_OPERAND, SCALED_SIZE, SCALED_BY = ROW_PLACES + 5, ROW_PLACES + 6, ROW_PLACES + 7
+RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION, MOVE_WORDS = range(5)
 # A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a
 # total, a reduction, a product, sums of short rows by themselves, and rows that are one of these.
 (
@@ -355,3 +357,10 @@ RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION = range(4)
     BY_SUMS, BY_ROWS,
 ) = range(11)  # fmt: skip
 SHORT_ROW = 128  # elements of a row that NumPy sums by eight sums side by side
+# What an operand is scaled with: kernels that count numbers and that multiply, where two powers of two are,
+# and what the kernels are given: limits, the elements, and where counts go of those that are small and large;
+# a factor and the elements. A count is 0 in all bytes, or not.
+(
+    COUNTING, SCALING, SCALE_UP, SCALE_DOWN, COUNTED_LIMITS, COUNTED, SMALL_COUNT, LARGE_COUNT,
+    SCALED_FACTOR, SCALED, SCALING_WORDS,
+) = 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11  # fmt: skip

@@ -58,8 +58,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
             elif kind == BY_SUMS:
                 sum_rows(at + 8 * ROW_PLACES, i64(at).row_data, i64(at).row_extent)
             else:
-                steps = at + 8 * ROW_STEPS
-                invoke(i64(at).row_function, at + 8 * ROW_PLACES, steps, steps + 32, i64(at).row_data)
+                multiply(at)
             row += 1
         else:
             stop = min(end, i64(at).row_group)
@@ -187,6 +186,56 @@ def sum_rows(places: int, n: int, count: int) -> int:
     return 1
 
 
+def multiply(at: int) -> int:
+    """Multiply matrices: one product, or as many as a stack has.
+
+    An operand with subnormal numbers, for each of which a processor stops in every product, is multiplied by
+    a power of two meanwhile, which rounds nothing.
+    """
+    r, steps, places, extents = i64(at), i64(at + 8 * ROW_STEPS), stack(3), stack(4)
+    if r.scaled_by == 0:
+        return multiply_as_it_is(at, at + 8 * ROW_PLACES, at + 8 * ROW_STEPS)
+    copy(extents, at + 8 * ROW_STEPS, 32)
+    i64(extents)[0] = 1
+    by, n, count = r.scaled_by, r.scaled_size, steps[1] * steps[3]
+    for k in range(steps[0]):
+        for q in range(3):
+            i64(places)[q] = r[ROW_PLACES + q] + k * steps[4 + q]
+        x, out, done = i64(places)[r.scaled_operand], i64(places)[2], 0
+        if has_large(by, x, n) == 0 and i64(i64(by).small_count)[0] != 0:
+            scale(by, i64(by).scale_up, x, n)
+            multiply_as_it_is(at, places, extents)
+            scale(by, i64(by).scale_down, x, n)
+            scale(by, i64(by).scale_down, out, count)
+            done = 1 - has_large(by, out, count)
+        if done == 0:
+            multiply_as_it_is(at, places, extents)
+    return 1
+
+
+def multiply_as_it_is(at: int, places: int, extents: int) -> int:
+    """Multiply matrices by NumPy's loop, which writes to the words where their places are."""
+    r, moving = i64(at), stack(3)
+    copy(moving, places, 24)
+    invoke(r.row_function, moving, extents, at + 8 * (ROW_STEPS + 4), r.row_data)
+    return 1
+
+
+def has_large(by: int, x: int, n: int) -> int:
+    """Whether some of n elements are too large to be scaled; it is noted how many are subnormal."""
+    t = i64(by)
+    t[COUNTED] = x
+    call(t.counting, by + 8 * COUNTED_LIMITS, n)
+    return i64(t.large_count)[0] != 0
+
+
+def scale(by: int, factor: int, x: int, n: int) -> int:
+    """Multiply n elements by the number that lies there."""
+    t = i64(by)
+    t[SCALED_FACTOR], t[SCALED] = factor, x
+    return call(t.scaling, by + 8 * SCALED_FACTOR, n)
+
+
 def run_block(at: int, low: int, n: int) -> int:
     """Run a row for so many elements; 0 where a fused kernel has found that it cannot be."""
     r, places, extent = i64(at), stack(ROW_OPERANDS), stack(1)
@@ -213,12 +262,15 @@ def run_block(at: int, low: int, n: int) -> int:
 def run_program(what: int, state: int, begin: int, end: int) -> int:
     """Run rows; or all that are left, see that nobody has a Tensor of an event, and run those in reverse.
 
-    All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on.
+    All gives what it came to: a row before `end`, or behind it a row in reverse, where Python is to go on. Or
+    move addresses that rows have: where these lie, how many there are, and by how many bytes.
     """
     if what == GIVE_FUNCTION:
         return address(run_words)
     if what == RUN_PLAN:
         return run_plan(state)
+    if what == MOVE_WORDS:
+        return move_words(state, begin, end)
     came = run_rows(state, begin, end)
     if what == RUN_ROWS or came < end:
         return came
@@ -227,6 +279,14 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
     if s.held or s.errors_met or s.reverse_at == 0:
         return end
     return end + rows_from(s.reverse_at, 0, s.reverse_count)
+
+
+def move_words(at: int, count: int, move: int) -> int:
+    """Add to so many words, whose addresses lie there."""
+    for k in range(count):
+        word = i64(i64(at)[k])
+        word[0] = word[0] + move
+    return count
 
 
 def run_words(module: int, words: int) -> int:
