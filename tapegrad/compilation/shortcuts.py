@@ -66,6 +66,7 @@ class Shortcut:
             or (plan := planning.plan) is None
             or wanted.directed
             or plan.rows.calls
+            or self._kind.pace.is_taken
             or len(args) < self._least
             or error_mode.get() is not matcher.handling
             or _enabled.get() is not True

@@ -54,7 +54,7 @@ def matmul(a: Operand, b: Operand) -> Tensor:
 UFUNCS[np.matmul] = matmul
 
 
-@implements(np.dot)
+@implements(np.dot, by_shapes=True)
 def dot(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     """Product over the last axis of `a` and the last but one of `b`."""
     if out is not None:

@@ -44,13 +44,15 @@ if TYPE_CHECKING:
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+BY_SHAPES: set[Any] = set()  # those that apply the same ops to all values of the same shapes and dtypes
 Axis = int | Sequence[int] | None
 
 
-def implements(*functions: Any) -> Callable[[Any], Any]:
-    """Register a function as what these NumPy functions do on Tensors."""
+def implements(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]:
+    """Register a function as what these NumPy functions do on Tensors; see `BY_SHAPES`."""
 
     def register(function: Any) -> Any:
+        BY_SHAPES.update(functions * by_shapes)
         for f in functions:
             (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
         return function
@@ -65,10 +67,11 @@ def answer(*functions: Any) -> None:
         FUNCTIONS[f] = lambda *args, _f=f, **kwargs: plainly(_f, args, kwargs)
 
 
-def composed(*functions: Any) -> Callable[[Any], Any]:
+def composed(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]:
     """Register what these NumPy functions do where a derivative is asked; NumPy itself answers elsewhere."""
 
     def register(implementation: Any) -> Any:
+        BY_SHAPES.update(functions * by_shapes)
         for f in functions:
             FUNCTIONS[f] = _composed(f, implementation)
         return implementation
