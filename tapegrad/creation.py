@@ -9,7 +9,14 @@ import numpy as np
 
 from tapegrad.core.base import value_of
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
+from tapegrad.core.dispatch import (
+    contains_tensor,
+    expect_flat,
+    is_compared,
+    note_flat,
+    tensors_in,
+    with_metadata,
+)
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like
@@ -25,6 +32,7 @@ __all__ = [
     "zeros", "zeros_like",
 ]  # fmt: skip
 
+CONSTANT = {np.zeros: np.zeros_like, np.ones: np.ones_like}
 SHAPED = {"zeros", "ones", "eye", "zeros_like", "ones_like", "empty_like"}  # no value depends on arguments'
 
 
@@ -40,12 +48,16 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
         if name in ("zeros", "ones") and len(args) > 1 and isinstance(args[1], int):
             raise TypeError(f"tg.{name} takes a shape and a dtype, as NumPy: tg.{name}({args})")
         given = {k: value_of(v) for k, v in kwargs.items()}
-        made = tensor(function(*(value_of(a) for a in args), **given), requires_grad=requires_grad)
+        value = function(*(value_of(a) for a in args), **given)
+        if like is not None and not requires_grad and is_compared():  # by what gives it whatever the elements
+            known: Any = expect_flat(like, (value,))
+            return note_flat(tensor(value), like, (value,)) if known is None else known
+        made = tensor(value, requires_grad=requires_grad)
         if name not in SHAPED:
             with_metadata(made, tensors_in((args, kwargs)))
         return made
 
-    name = function.__name__
+    name, like = function.__name__, CONSTANT.get(function)
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"""As `numpy.{name}`; `requires_grad` says whether operations on it are recorded.
 
@@ -67,16 +79,10 @@ def _arange(start: Any, stop: Operand | None = None, step: Any = 1, dtype: DType
     return astype(found if is_tensor(found) else tensor(found), whole.dtype)
 
 
-def _of_values(function: Any) -> Any:
-    return lambda *args, **kwargs: tensor(
-        function(*(value_of(a) for a in args), **{k: value_of(v) for k, v in kwargs.items()})
-    )
-
-
 # What of these has a derivative by an argument, or none as it takes only the shape and dtype of it.
 FROM_TENSORS = {
     "arange": _arange, "full": filled, "full_like": filled_like, "linspace": np.linspace,
-    **{f"{name}_like": _of_values(getattr(np, f"{name}_like")) for name in ("zeros", "ones", "empty")},
+    "zeros_like": np.zeros_like, "ones_like": np.ones_like, "empty_like": np.empty_like,
 }  # fmt: skip
 zeros = _constructor(np.zeros, "tg.zeros(2)", "tensor([0., 0.])")
 ones = _constructor(np.ones, "tg.ones(2)", "tensor([1., 1.])")

@@ -62,6 +62,7 @@ NO_SIZE = {
     "compilation/lanes.py": {"LIVE"},
     "compilation/rows.py": {"SHORT_ROW", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
+    "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},
     "ops/special": {...},  # ranges of numbers, on both sides of which tests/ops/test_special.py looks

@@ -16,6 +16,7 @@ from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import is_view_of
+from tapegrad.core.functions import BY_SHAPES
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -27,11 +28,6 @@ from tapegrad.tensor import Tensor
 POWER = MEANING[np.power]
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
-# Functions that are one operation by the shapes of their arguments and by options, whatever the values.
-BY_SHAPES = {
-    np.dot, np.ravel, np.expand_dims, np.squeeze, np.moveaxis, np.swapaxes, np.flip, np.flipud, np.fliplr,
-    np.roll, np.rot90,
-}  # fmt: skip
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
 UNKNOWN = object()
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
@@ -405,26 +401,28 @@ class Learner:
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
             same = writes or self.history_of(out) == History(*result)
             if same and means(function, op) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
-                listed = enumerate(_operands(self.entries[WIDTH * k : WIDTH * (k + 1)]))
-                brought = deque((q, x) for q, x in listed if type(x) not in (History, Flat))
-                given = tuple(self._given(x, brought) for x in told or args)
+                operands = _operands(self.entries[WIDTH * k : WIDTH * (k + 1)])
+                brought = deque((q, x) for q, x in enumerate(operands) if type(x) not in (History, Flat))
+                known = {x.told if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
+                given = tuple(self._given(x, known, brought) for x in told or args)
                 if UNKNOWN not in given and not brought:
                     self._calls[k] = Called(function, given, dict(kwargs), writes)
         return out
 
-    def _given(self, x: Any, brought: deque[tuple[int, Any]]) -> Any:
+    def _given(self, x: Any, known: set[History], brought: deque[tuple[int, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
 
+        A Tensor is one of the operands, which are `known`, as the value of another may tell what is done.
         Operands that are no Tensors are `brought` by arguments in their order, each by one.
         """
-        if type(x) is History:
-            return x
         if brought and brought[0][1] is x:
             return Brought(brought.popleft()[0])
         if isinstance(x, Handle):
-            return self.history_of(x) or UNKNOWN
+            x = self.history_of(x) or UNKNOWN
+        if type(x) is History:
+            return x if x in known else UNKNOWN
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
-            parts = tuple(self._given(part, brought) for part in x)
+            parts = tuple(self._given(part, known, brought) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
         simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
         return x if simple else UNKNOWN
@@ -497,12 +495,15 @@ class Learner:
     def note_plain(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
     ) -> None:
-        """List an operation whose result has no history, if it is of Tensors that the call has computed."""
-        followed = [x for x in operands if isinstance(x, Handle) and self.history_of(x) is not None]
-        outside = any(
-            requires_grad(x) and self.history_of(x) is None for x in operands if isinstance(x, Handle)
-        )
-        if followed and not outside and out._tape is None and out._extra is None:
+        """List an operation whose result has no history, if it is of Tensors that the call has computed.
+
+        Or of none, where a Tensor of zeros or ones is made.
+        """
+        handles = [x for x in operands if isinstance(x, Handle)]
+        followed = any(self.history_of(x) is not None for x in handles)
+        outside = any(requires_grad(x) and self.history_of(x) is None for x in handles)
+        ours = (followed and not outside) or (not handles and isinstance(op, Passive))
+        if ours and out._tape is None and out._extra is None:
             told = History(id(out), FLAT, len(self._flat))
             self._list(op, operands, attrs, out, told)
             self._flat[id(out)] = Flat(out, out._v, told)

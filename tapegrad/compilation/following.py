@@ -118,6 +118,10 @@ class Follower:
         """Expect nothing at any time."""
         for x in (*self.arguments, *self.results):
             expected.pop(id(x), None)
+        self.clear()
+
+    def clear(self) -> None:
+        """Know no paths any more."""
         self.paths.clear()
         self._outdate()
 

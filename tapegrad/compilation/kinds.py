@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tapegrad.compilation.events import RESULT, Learner, Source
 from tapegrad.compilation.explanation import Calls
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.pace import Pace
 from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay
@@ -45,6 +47,8 @@ class Kind:
         What lets calls be computed without Python, where that is asked for.
     shortcut
         What computes most calls, if their arguments are leaves.
+    pace
+        Whether that saves time, of calls that plans do not compute.
     """
 
     def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
@@ -54,6 +58,7 @@ class Kind:
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
         self.shortcut: Shortcut | None = None
+        self.pace = Pace()
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
         x = value_of(given[0])
         self.type, self.strides = type(x), getattr(x, "strides", ())
@@ -116,6 +121,10 @@ class Kind:
         self.in_vain += 1
         if self.in_vain == MOST_IN_VAIN:
             self.learning.give_up(f"{MOST_IN_VAIN} calls in a row {what}")
+
+    def is_timed(self) -> bool:
+        """Whether times are to be taken, as all is there that makes calls quicker."""
+        return self.pace.is_taken and not any(path.is_pending for path in self.matcher.paths)
 
     def note_leaving(self, why: str) -> None:
         """Count a call that has left its way."""
@@ -186,6 +195,10 @@ def matched(
     `run` calls it on Tensors for these leaves, `begin` gives the call where it is to be recorded after all,
     `others` are its other arguments, `direction` is known to be one for these leaves.
     """
+
+    def record() -> tuple[Any, Any]:
+        return begin().recorded(finished, wanted)
+
     learning = kind.learning
     lock = learning.lock
     if lock.acquire(False):
@@ -196,10 +209,16 @@ def matched(
                     found = work.replayed(given, wanted, begin, direction)
                     if found is not None:
                         return found
-                return work.result(given, wanted, run, begin, others, direction)
+                follow = functools.partial(work.result, given, wanted, run, begin, others, direction)
+                if kind.replay is not None or not kind.is_timed():
+                    return follow()
+                found = kind.pace.take(wanted, record, follow)
+                if kind.pace.is_lost():
+                    learning.give_up("calls that followed a program took longer than recorded ones")
+                return found
         finally:
             lock.release()
-    return begin().recorded(finished, wanted)
+    return record()
 
 
 class _Work:
@@ -262,6 +281,7 @@ class _Work:
             self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0
+            self.kind.pace.seen += 1
         self.begin = self.call = None
         if self.aside:
             resume(self.aside.pop())

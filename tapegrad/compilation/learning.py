@@ -96,7 +96,7 @@ class Learning:
     def give_up(self, why: str) -> None:
         """Learn nothing more, and know no paths."""
         self.tasks.clear()
-        self.matcher.paths.clear()
+        self.matcher.clear()
         self.attempts, self.reason = MOST_PATHS, self.reason or why
 
     def end(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Learner, Source
 from tapegrad.compilation.following import Follower
-from tapegrad.compilation.passive import Operation
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, value_of
@@ -18,8 +17,15 @@ from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.ops.forward import error_mode
-from tapegrad.ops.primitive import Attributes, Primitive
-from tapegrad.tensor import Tensor
+
+
+def _handed_on(name: str) -> Callable[..., Any]:
+    """A method of the learner's, which does nothing without one."""
+
+    def method(self: Leaver, *args: Any) -> Any:
+        return None if self.learner is None else getattr(self.learner, name)(*args)
+
+    return method
 
 
 class Leaver(Follower):
@@ -107,7 +113,7 @@ class Leaver(Follower):
         if seen:
             base.join(operands[0], out)
 
-    def _record_write(self, j: int, operands: list[Any], x: Tensor) -> None:
+    def _record_write(self, j: int, operands: list[Any], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
         told = self.history_of(x)
         version = 0 if x._extra is None else x._extra.version
@@ -159,34 +165,9 @@ class Leaver(Follower):
         expected.pop(id(x), None)
         return x
 
-    def history_of(self, x: Handle) -> Any:
-        """What tells a Tensor to the learner."""
-        return None if self.learner is None else self.learner.history_of(x)
-
-    def written(self, x: Handle, new: Any, by: Handle) -> Any:
-        """What tells a Tensor to the learner, if it lists a write to it."""
-        return None if self.learner is None else self.learner.written(x, new, by)
-
-    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
-        """Let the learner know of a write."""
-        if self.learner is not None:
-            self.learner.note_write(told, how, x)
-
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
-        """Let the learner know of a result just recorded."""
-        if self.learner is not None:
-            self.learner.note(op, operands, attrs, out)
-
-    def note_flat(
-        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
-    ) -> None:
-        """Let the learner know of what a function without a derivative has computed."""
-        if self.learner is not None:
-            self.learner.note_flat(function, args, names, out)
-
-    def note_plain(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
-    ) -> None:
-        """Let the learner know of a result without a history."""
-        if self.learner is not None:
-            self.learner.note_plain(op, operands, attrs, out)
+    history_of = _handed_on("history_of")
+    written = _handed_on("written")
+    note_write = _handed_on("note_write")
+    note = _handed_on("note")
+    note_flat = _handed_on("note_flat")
+    note_plain = _handed_on("note_plain")

@@ -44,7 +44,8 @@ def flat_operation(
 ) -> tuple[Passive, Sequence[Any], Attributes] | None:
     """A call of a function of NumPy's as an operation: what computes it, its operands, and attributes.
 
-    Of a ufunc all arguments are operands, of another function the first one. None where that is not all.
+    Of a ufunc all arguments are operands, of another function the first one, which is no Tensor where one is
+    made of zeros or ones. None where that is not all.
     """
     ufunc: Any = getattr(function, "__self__", function)
     if type(ufunc) is np.ufunc:
@@ -52,7 +53,7 @@ def flat_operation(
             return None
         known = getattr(np, ufunc.__name__, None) is ufunc  # others may do more than compute
         return (passive(ufunc), args, {}) if known and all(isinstance(x, OPERANDS) for x in args) else None
-    if not args or not isinstance(args[0], Handle) or function is np.empty_like:
+    if not args or not isinstance(args[0], (Handle, np.ndarray)):
         return None
     if getattr(function, "__module__", "").partition(".")[0] != np.__name__:
         return None

@@ -233,6 +233,11 @@ class Path(Computation):
                 self.from_first[pull] = found
         return found
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a plan for some of its calls is being made."""
+        return any(planning.is_pending for planning in self.plans.values())
+
     def explain(self) -> Way:
         """Tell how the program computes."""
         events, ops = self.program.events, self.words[:-1, layout.EVENT_OP]

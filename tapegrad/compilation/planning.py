@@ -154,13 +154,18 @@ class Planning:
             self._made = None
         return False
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a plan is being made, or is to be compared."""
+        return self._asked and self.plan is None and not self.reason
+
     def explain(self) -> str:
         """Tell what computes such calls."""
         if self.plan is not None:
             return f"computed by {several(self.plan.kernels, 'fused kernel')}"
         if self.reason:
             return f"not fused: {self.reason}"
-        return "fused soon" if self._asked else ""
+        return "fused soon" if self.is_pending else ""
 
 
 def agree(known: np.ndarray, found: np.ndarray) -> bool:

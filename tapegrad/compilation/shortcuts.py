@@ -19,6 +19,7 @@ from tapegrad.ops.forward import error_mode
 if TYPE_CHECKING:
     from tapegrad.compilation.learning import Learning
     from tapegrad.compilation.matching import Matcher
+    from tapegrad.compilation.pace import Pace
     from tapegrad.compilation.plan import Plan
     from tapegrad.compilation.replaying import Replay
 
@@ -50,6 +51,7 @@ class Kind(Protocol):
     calls: int
     in_vain: int
     matcher: Matcher
+    pace: Pace
     learning: Learning
     replay: Replay | None
 
@@ -94,6 +96,7 @@ class Shortcut:
             or (plan := planning.plan) is None
             or wanted.directed
             or plan.rows.calls
+            or self._kind.pace.is_taken
             or len(args) < self._least
             or error_mode.get() is not matcher.handling
             or _enabled.get() is not True

@@ -11,12 +11,14 @@ Function: TypeAlias = Callable[..., Any]
 UFUNCS: dict[Any, Function] = {}
 FUNCTIONS: dict[Any, Function] = {}
 PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+BY_SHAPES: set[Any] = set()  # those that apply the same ops to all values of the same shapes and dtypes
 
 
-def implements(*functions: Any) -> Callable[[Any], Any]:
-    """Register a function as what these NumPy functions do on Tensors."""
+def implements(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]:
+    """Register a function as what these NumPy functions do on Tensors; see `BY_SHAPES`."""
 
     def register(function: Any) -> Any:
+        BY_SHAPES.update(functions * by_shapes)
         for f in functions:
             (UFUNCS if isinstance(f, np.ufunc) else FUNCTIONS)[f] = function
         return function

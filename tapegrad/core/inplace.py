@@ -151,6 +151,7 @@ def _shape_at(value: np.ndarray, index: Any, what: str) -> tuple[int, ...]:
 
 def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool) -> bool:
     """Whether a write is what a program expects of its Tensor; an error is told where it is recorded."""
+    given = new
     if isinstance(new, Handle) and expected[id(x)].write(x, index, new, update):
         return True
     like = like_of(x)
@@ -161,6 +162,8 @@ def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool
         new = _whole(_fitted(new, shape, x, what), shape)
     except (TypeError, ValueError, IndexError, ShapeError, DTypeError):
         return False
+    if new is given and isinstance(new, Handle):
+        return False  # it has been asked for
     return id(x) in expected and expected[id(x)].write(x, index, new, update)
 
 

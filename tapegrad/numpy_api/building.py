@@ -102,7 +102,7 @@ def _rolled(a: TensorOrArray, shift: int, axis: int) -> TensorOrArray:
     return concatenate([a[(*before, slice(-cut, None))], a[(*before, slice(None, -cut))]], axis)
 
 
-@implements(np.rot90)
+@implements(np.rot90, by_shapes=True)
 def rot90(m: TensorOrArray, k: int = 1, axes: tuple[int, int] = (0, 1)) -> TensorOrArray:
     """Turned by right angles in the plane of two axes."""
     first, second = (axis_of(m, axis, "rot90") for axis in axes)
@@ -117,7 +117,7 @@ def rot90(m: TensorOrArray, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tenso
     return flip(swapaxes(m, first, second), first) if k == 1 else swapaxes(flip(m, first), first, second)
 
 
-@implements(np.fliplr)
+@implements(np.fliplr, by_shapes=True)
 def fliplr(m: TensorOrArray) -> TensorOrArray:
     """Columns in reverse order."""
     if m.ndim < 2:
@@ -125,7 +125,7 @@ def fliplr(m: TensorOrArray) -> TensorOrArray:
     return flip(m, 1)
 
 
-@implements(np.flipud)
+@implements(np.flipud, by_shapes=True)
 def flipud(m: TensorOrArray) -> TensorOrArray:
     """Rows in reverse order."""
     if m.ndim < 1:
@@ -133,7 +133,7 @@ def flipud(m: TensorOrArray) -> TensorOrArray:
     return flip(m, 0)
 
 
-@implements(np.rollaxis)
+@implements(np.rollaxis, by_shapes=True)
 def rollaxis(a: TensorOrArray, axis: int, start: int = 0) -> TensorOrArray:
     """An axis moved to stand before another."""
     at, place = axis_of(a, axis, "rollaxis"), start + a.ndim if start < 0 else start
@@ -274,7 +274,7 @@ def _diagonal(
     return record(VIEW, value, (a,), attrs), of
 
 
-@implements(np.diagonal)
+@implements(np.diagonal, by_shapes=True)
 def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Diagonals of the matrices that two axes span; a view."""
     out, of = _diagonal(a, offset, axis1, axis2, True)
@@ -370,7 +370,7 @@ def _raised(x: Operand, ndim: int) -> Any:
 
 
 for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
-    implements(_f)(_at_least_of(_n))
+    implements(_f, by_shapes=True)(_at_least_of(_n))
 
 
 @implements(np.dstack)

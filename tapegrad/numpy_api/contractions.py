@@ -43,7 +43,7 @@ def tensordot(
     return contract(a, b, (one, two))
 
 
-@composed(np.inner)
+@composed(np.inner, by_shapes=True)
 def inner(a: Operand, b: Operand, /) -> TensorOrArray:
     """Products summed over the last axes."""
     a, b = tensor_of(a), tensor_of(b)
@@ -54,7 +54,7 @@ def inner(a: Operand, b: Operand, /) -> TensorOrArray:
     return tensordot(a, b, ((-1,), (-1,)))
 
 
-@composed(np.vdot)
+@composed(np.vdot, by_shapes=True)
 def vdot(a: Operand, b: Operand, /) -> TensorOrArray:
     """Product of all elements, summed; the first are conjugated."""
     a, b = (x if x.ndim == 1 else reshape(x, (-1,)) for x in (tensor_of(a), tensor_of(b)))

@@ -60,7 +60,7 @@ def _reversed(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(None, None, -1) if d in axes else slice(None) for d in range(ndim))
 
 
-@implements(np.flip)
+@implements(np.flip, by_shapes=True)
 def flip(m: Tensor, axis: Axis = None) -> Tensor:
     """Elements in reverse order along axes."""
     return m[_reversed(ndim_of(m), axes_of(m, axis, "flip"))]

@@ -84,7 +84,7 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> T
     return found if shape_of(found) == (*shape,) else reshape(found, (*shape,))
 
 
-@implements(np.linalg.norm)
+@implements(np.linalg.norm, by_shapes=True)
 def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: bool = False) -> TensorOrArray:
     """Norm of a vector, of a matrix, or without an order of all elements.
 

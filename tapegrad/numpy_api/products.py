@@ -26,7 +26,7 @@ from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tenso
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
 
 
-@implements(np.dot)
+@implements(np.dot, by_shapes=True)
 def dot(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     """Product over the last axis of `a` and the last but one of `b`."""
     if out is not None:

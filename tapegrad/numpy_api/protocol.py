@@ -11,7 +11,8 @@ import numpy as np
 from tapegrad.core.array_methods import complete
 from tapegrad.core.base import like_of
 from tapegrad.core.callers import asking, way_out
-from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS
+from tapegrad.core.dispatch import is_compared
+from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS, implements
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.operators import FLAT
 from tapegrad.errors import UnsupportedOpError
@@ -129,7 +130,7 @@ def array_function(
 
 
 answer(
-    np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like, np.empty_like,
+    np.argmax, np.argmin, np.argsort, np.any, np.all, np.zeros_like, np.ones_like,
     np.allclose, np.array_equal, np.isclose, np.nonzero, np.count_nonzero,
     np.searchsorted, np.round, np.around, np.shares_memory,
     np.may_share_memory, np.array_repr, np.array_str, np.array2string, np.save, np.savetxt, np.savez,
@@ -138,6 +139,15 @@ answer(
     np.tril_indices_from, np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits,
     np.unpackbits, np.iscomplex, np.isreal, np.isposinf, np.isneginf, np.einsum_path,
 )  # fmt: skip
+
+
+@implements(np.empty_like)
+def empty_like(prototype: Operand, *args: Any, **kwargs: Any) -> Any:
+    """An array of a shape and dtype; where a program compares, of zeros, which it can compute."""
+    return plainly(np.zeros_like if is_compared() else np.empty_like, (prototype, *args), kwargs)
+
+
+PLAIN.add(np.empty_like)
 for _f in (np.result_type, np.can_cast, np.iscomplexobj, np.isrealobj):  # which look at no value
 
     def _of_dtypes(*args: Any, _f: Any = _f, **kwargs: Any) -> np.dtype | bool:

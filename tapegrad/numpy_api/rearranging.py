@@ -59,7 +59,7 @@ def moves(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[
     """
 
     def register(implementation: Any) -> Any:
-        composed(*functions)(implementation)
+        composed(*functions, by_shapes=True)(implementation)
         for f in functions:
             FUNCTIONS[f] = _moves(f, FUNCTIONS[f], when)
         return implementation

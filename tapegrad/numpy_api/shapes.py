@@ -96,7 +96,7 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
     return out if is_still(x, of) else laid(x, shape)
 
 
-@implements(np.ravel)
+@implements(np.ravel, by_shapes=True)
 def ravel(a: Operand, order: str = "C") -> TensorOrArray:
     """All elements in one dimension."""
     if order == "K":  # as they lie in memory
@@ -105,7 +105,7 @@ def ravel(a: Operand, order: str = "C") -> TensorOrArray:
     return reshape(a, (-1,), order)
 
 
-@implements(np.transpose, np.permute_dims)
+@implements(np.transpose, np.permute_dims, by_shapes=True)
 def transpose(a: TensorOrArray, axes: Any = None) -> Tensor:
     """Axes in another order, by default reversed."""
     x = tensor_of(a)
@@ -123,7 +123,7 @@ def _permuted(x: TensorOrArray, axes: tuple[int, ...]) -> Tensor:
     return apply(REGISTRY["transpose"], (x,), {"axes": axes}) if len(axes) > 1 else reshape(x, shape_of(x))
 
 
-@implements(np.swapaxes)
+@implements(np.swapaxes, by_shapes=True)
 def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
     """Two axes exchanged."""
     x = a
@@ -133,7 +133,7 @@ def swapaxes(a: Operand, axis1: int, axis2: int) -> TensorOrArray:
     return _permuted(tensor_of(x), tuple(axes))
 
 
-@implements(np.linalg.matrix_transpose, np.matrix_transpose)
+@implements(np.linalg.matrix_transpose, np.matrix_transpose, by_shapes=True)
 def matrix_transpose(x: Operand) -> TensorOrArray:
     """The last two axes exchanged."""
     if ndim_of(x) < 2:
@@ -141,7 +141,7 @@ def matrix_transpose(x: Operand) -> TensorOrArray:
     return swapaxes(x, -1, -2)
 
 
-@implements(np.moveaxis)
+@implements(np.moveaxis, by_shapes=True)
 def moveaxis(a: Operand, source: int | Sequence[int], destination: int | Sequence[int]) -> TensorOrArray:
     """Axes moved to other places."""
     x = a
@@ -159,13 +159,13 @@ def moveaxis(a: Operand, source: int | Sequence[int], destination: int | Sequenc
     return transpose(x, [n - 2 for n in moved])
 
 
-@implements(np.expand_dims)
+@implements(np.expand_dims, by_shapes=True)
 def expand_dims(a: Operand, axis: Axis) -> TensorOrArray:
     """New axes of one element."""
     return reshape(a, _plain_shape(a, np.expand_dims, axis))
 
 
-@implements(np.squeeze)
+@implements(np.squeeze, by_shapes=True)
 def squeeze(a: Operand, axis: Axis = None) -> TensorOrArray:
     """Axes of one element removed."""
     return reshape(a, _plain_shape(a, np.squeeze, axis))
@@ -249,13 +249,13 @@ def _at_least(x: Operand, ndim: int) -> Any:
     return reshape(x, (1, *shape) if shape else (1,) * ndim)
 
 
-@implements(np.vstack)
+@implements(np.vstack, by_shapes=True)
 def vstack(tup: Sequence[Operand], *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as rows."""
     return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
 
 
-@implements(np.hstack)
+@implements(np.hstack, by_shapes=True)
 def hstack(tup: Sequence[TensorOrArray], *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as columns, vectors end to end."""
     members = [_at_least(x, 1) for x in _members(tup, "hstack")]
@@ -271,5 +271,5 @@ def _astype(
     return _copy(x) if copy and out is x else out
 
 
-implements(np.copy)(copy)
+implements(np.copy, by_shapes=True)(copy)
 _copy = copy

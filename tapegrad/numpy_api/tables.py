@@ -23,7 +23,7 @@ from tapegrad.core.dispatch import (
     tensors_in,
     with_metadata,
 )
-from tapegrad.core.functions import FUNCTIONS, PLAIN
+from tapegrad.core.functions import BY_SHAPES, FUNCTIONS, PLAIN
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
@@ -37,10 +37,11 @@ def answer(*functions: Any) -> None:
         FUNCTIONS[f] = lambda *args, _f=f, **kwargs: plainly(_f, args, kwargs)
 
 
-def composed(*functions: Any) -> Callable[[Any], Any]:
+def composed(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]:
     """Register what these NumPy functions do where a derivative is asked; NumPy itself answers elsewhere."""
 
     def register(implementation: Any) -> Any:
+        BY_SHAPES.update(functions * by_shapes)
         for f in functions:
             FUNCTIONS[f] = _composed(f, implementation)
         return implementation

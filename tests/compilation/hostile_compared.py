@@ -566,3 +566,121 @@ def strided_array_changes_in_between():
 def large_strided_array(x, k):
     a = np.arange(6000.0).reshape(3000, 2)[:: 1 if k % 2 else -1, k % 2]
     return np.sum(x[0] * a) * 1e-6 + np.sum(a[:2000] * x[1]) * 1e-6
+
+
+# ------------------------------------------------------------ arrays that the call makes
+
+
+@simple
+def zeros_that_are_filled(x, k):
+    u = tg.zeros(6)
+    for i in range(4):
+        u[i] = x[i] ** 2
+    u[4:] = x[:2]
+    return np.sum(u * np.arange(6.0))
+
+
+@simple
+def made_in_many_ways(x, k):
+    make = [
+        lambda: tg.zeros(4),
+        lambda: tg.ones(4),
+        lambda: tg.zeros((4,)),
+        lambda: tg.zeros(4, dtype=np.float32),
+        lambda: tg.zeros(4, float),
+        lambda: np.zeros_like(x),
+        lambda: np.ones_like(x),
+        lambda: tg.zeros_like(x),
+        lambda: tg.full(4, 0.0),
+        lambda: tg.zeros(4, int),
+        lambda: tg.zeros(5),
+        lambda: tg.zeros((2, 2)),
+        lambda: tg.zeros(4, requires_grad=True),
+    ][k % 13 if k > 6 else 0]
+    u = make()
+    try:
+        u[1:3] = x[:2]
+        u[0] += x[3]
+    except Exception as error:
+        return np.sum(x) * len(str(error))
+    return np.sum(u * u) + np.sum(np.cos(u))
+
+
+@simple
+def made_and_kept(x, k):
+    u = tg.zeros(4)
+    v = u
+    w = u[1:]
+    u[0] = x[0]
+    if k % 3 == 2:
+        w[0] = x[1]
+    v[3] = 2.0
+    return np.sum(u * u) * np.sum(v) + np.sum(w)
+
+
+@simple
+def made_and_looked_at(x, k):
+    u = tg.zeros(4)
+    u[0] = x[0]
+    if k % 4 == 3 and u.numpy()[1] == 0.0:
+        u[1] = x[1]
+    u += tg.ones(4)
+    return np.sum(u * u)
+
+
+@simple
+def made_twice_of_one(x, k):
+    u, v = tg.zeros(4), tg.zeros(4)
+    (u if k % 3 else v)[0] = x[0]
+    v[1:] = x[1:]
+    return np.sum(u * v) + np.sum(u) + 2.0 * np.sum(v)
+
+
+@hostile
+def made_and_returned_to_the_outside():
+    kept = []
+
+    def f(x, k):
+        u = tg.zeros(4)
+        if k % 4 == 3:
+            kept.append(u)
+        u[0] = x[0]
+        u[1:] = 1.0
+        return np.sum(u * u)
+
+    return f, kept
+
+
+@simple
+def empty_that_is_filled(x, k):
+    u, v = np.empty_like(x), tg.empty_like(x)
+    for i in range(4):
+        u[i] = np.sin(x[i])
+        v[3 - i] = u[i] * x[i] if k % 4 else 0.5
+    return np.sum(u * v)
+
+
+@simple
+def a_scalar_tensor_is_written_everywhere(x, k):
+    u = x * 2.0
+    u[1:] = x[0]
+    u[:2] = np.sum(x) if k % 3 else 1.0
+    return np.sum(u * u)
+
+
+@simple
+def elements_by_what_is_computed(x, k):
+    """A Tensor among the arguments of a function that is no operand of what it does."""
+    x = np.roll(x, k)
+    i = np.argmax(x)
+    y = np.roll(x, i) * np.arange(4.0)
+    z = np.repeat(x, np.argsort(x)) * np.arange(6.0)
+    return np.sum(y) + np.sum(z) + np.sum(np.delete(x, i) ** 2) + np.sum(x.repeat(np.argsort(-x))[:2])
+
+
+@simple
+def numbers_without_axes_that_are_made(x, k):
+    s, t = tg.zeros(()), tg.ones(())
+    s += x[0]
+    t *= np.sum(x)
+    return s * t + tg.zeros((0,)).sum() + np.sum(tg.ones((1, 4)) * x)
