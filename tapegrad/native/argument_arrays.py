@@ -105,6 +105,17 @@ def argument(
     return made._getvalue()
 
 
+@intrinsic
+def of_floats(typingctx: TypingContext, floats: Type, first: Type, tape: Type) -> Emission:
+    """Return the array whose values are floats, and whose statements follow each other."""
+    kind = ArgumentArray(floats.ndim)
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> llvm.Value:
+        return impl_ret_borrowed(context, builder, kind, argument(context, builder, kind, *args))
+
+    return kind(kind.floats, types.int64, types.int64), code
+
+
 def parts_of(
     context: Context, builder: Builder, kind: ArgumentArray, value: Value
 ) -> tuple[Value, Value, Value]:

@@ -28,10 +28,10 @@ from tapegrad.native.argument_arrays import COUNT as SIZE
 from tapegrad.native.argument_arrays import DATA
 from tapegrad.native.argument_arrays import FIRST as START
 from tapegrad.native.argument_arrays import TAPE as OWNER
-from tapegrad.native.array_layout import (ADDRESS, AS_FLOATS, AXES, BEGIN, BLOCK, COMMON, COUNTED, FIRST,
-                                          FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS, OWN,
-                                          RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED, SUMS,
-                                          TAPE, TOTAL)
+from tapegrad.native.array_layout import (ADDRESS, AS_FLOATS, AS_NUMBERS, AXES, BEGIN, BLOCK, COMMON, COUNTED,
+                                          FIRST, FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS,
+                                          OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED,
+                                          SUMS, TAPE, TOTAL)
 from tapegrad.native.array_records import call_row
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
@@ -43,7 +43,9 @@ from tapegrad.native.tape import COUNT, NUMBERS, TOP
 COMPONENTS = {components}
 WIDTH = COMPONENTS + 2  # words of a number: its components, its statement and its tape
 STEP = 8 * WIDTH
-SINGLY, ONE_BY_ONE, LISTED = 1, 2, 3  # how the numbers of a block's statements go on: all are one
+# How the numbers of a block's statements go on: one by one and again from the first, all are one, ...
+REPEATED, SINGLY, ONE_BY_ONE, LISTED = range(4)
+summing = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, fastmath={{"reassoc"}})  # as NumPy does
 
 
 @inner_njit
@@ -64,6 +66,33 @@ def place(known, x, at):
         if d == axes - 1:
             left = extent - i
     return address, left
+
+
+@inner_njit
+def period(known, x, axes):
+    """After how many floats that lie side by side an operand begins again; 0 if it does not."""
+    many, again = 1, False
+    for d in range(axes - 1, -1, -1):
+        extent, stride = get(known, SHAPE + d), get(x, STRIDES + d)
+        if extent == 1:
+            continue
+        if stride == 0:
+            again = True
+        elif again or stride != 8 * many:
+            return 0
+        else:
+            many *= extent
+    return many
+
+
+@inner_njit
+def repeated(address, many, at, count, to):
+    """Copy a block of floats that are so many, again and again."""
+    begin, end = at, 0
+    while end < count:
+        start, end = end, min(end + many - begin, count)
+        moved(address + 8 * begin, to + 8 * start, end - start)
+        begin = 0
 
 
 @inner_njit
@@ -144,7 +173,8 @@ def noted(at, count):
 @inner_njit
 def spanned(at, count):
     """The bytes of what says which statements a block's operand has."""
-    return 8 + (4 * count + 7) // 8 * 8 if get(at, 0) & 3 == LISTED else 8
+    how = get(at, 0) & 3
+    return 8 + (4 * count + 7) // 8 * 8 if how == LISTED else 24 if how == REPEATED else 8
 
 
 @inner_njit
@@ -168,19 +198,19 @@ def sum_of(at, length, inner):
 
 
 @inner_njit
-def add_up(work, at, count, length, inner, address):
-    """Add a block's results to the sums that they belong to."""
+def add_up(work, at, count, length, inner, address, step):
+    """Add a block's results to the sums that they belong to, which lie so many bytes apart."""
     done = 0
     k, many = sum_of(at, length, inner)
     while done < count:
         many = min(many, count - done)
         for q in range(COMPONENTS):
-            place, values = address + STEP * k + 8 * q, work + 8 * (BLOCK * q + done)
+            place, values = address + step * k + 8 * q, work + 8 * (BLOCK * q + done)
             if inner == 1:
                 write(place, read(place) + added_up(values, many))
             else:
                 for i in range(many):
-                    write(place + STEP * i, read(place + STEP * i) + read(values + 8 * i))
+                    write(place + step * i, read(place + step * i) + read(values + 8 * i))
         done += many
         k, many = (k + 1, length) if inner == 1 else sum_of(at + done, length, inner)
 
@@ -211,17 +241,13 @@ def sizes(components, length, total, form, slots):
     return sums, 4, 8 * components * min(total, BLOCK) if sums > 1 else 0
 
 
-@inner_njit
+@summing
 def added_up(address, count):
-    """The sum of numbers that lie side by side, in pairs, which are added in their place."""
-    row = array_at(address, (count,), np.float64)
-    while count > 1:
-        half = count // 2
-        rest = array_at(address + 8 * (count - half), (half,), np.float64)
-        for i in range(half):
-            row[i] += rest[i]
-        count -= half
-    return row[0]
+    """The sum of a block of numbers that lie side by side."""
+    row, s = array_at(address, (count,), np.float64), 0.0
+    for i in range(count):
+        s += row[i]
+    return s
 
 
 @inner_njit
@@ -322,7 +348,7 @@ def record(known):
     if tape:
         if get(tape, COUNT) + statements >= NUMBERS - 1:
             raise MemoryError(FULL)
-        most = leaves * (16 * blocks + 4 * total) + 8 * COMPONENTS * own * total
+        most = leaves * (24 * blocks + 4 * total) + 8 * COMPONENTS * own * total
         start = room(tape, head + most + 24 + work)
         here = start + head + most + 24
         first = get(tape, COUNT) + 1
@@ -352,7 +378,7 @@ def record(known):
         put(here, 1, to)
         if slots:
             put(here, 0, waiting(start, words, at, slots))
-        elif form:
+        elif form and length == 0:
             put(here, 0, get(known, RESULT) + 8 * at)
         to += 8 * COMPONENTS * own * count
         for k in range(operands):
@@ -378,6 +404,14 @@ def record(known):
                 if leaf:
                     put(to, 0, get(x, FIRST) + at << 2 | ONE_BY_ONE if get(x, TAPE) else SINGLY)
                     to += 8
+            elif leaf != NUMBERED and period(known, x, axes):
+                many = period(known, x, axes)
+                repeated(get(x, ADDRESS), many, at % many, count, plane)
+                if leaf:
+                    put(to, 0, get(x, FIRST) << 2 | REPEATED if get(x, TAPE) else SINGLY)
+                    put(to, 1, many)
+                    put(to, 2, at % many)
+                    to += spanned(to, count)
             else:
                 done, inner = 0, get(x, STRIDES + axes - 1)
                 while done < count:
@@ -397,19 +431,19 @@ def record(known):
                     to += spanned(to, count)
         call_row(get(known, ROW), count, here)
         if length:
-            add_up(results, at, count, length, apart, get(known, RESULT))
+            add_up(results, at, count, length, apart, get(known, RESULT), 8 if form else STEP)
         elif slots:
             late = at - BLOCK * (slots - 1)
             if late >= 0:
                 released(start, words, slots, known, late)
-        elif form == 0:
+        elif form == AS_NUMBERS:
             assembled(results, count, first + at, tape, get(known, RESULT) + STEP * at)
         at += count
         if tape == 0:
             to = start + head
     for late in range(max(0, blocks - slots + 1) * BLOCK if slots else total, total, BLOCK):
         released(start, words, slots, known, late)
-    if tape and length:
+    if tape and length and form == AS_NUMBERS:
         for k in range(statements):
             put(get(known, RESULT) + STEP * k, COMPONENTS, first + k)
             put(get(known, RESULT) + STEP * k, COMPONENTS + 1, tape)

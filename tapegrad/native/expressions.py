@@ -243,12 +243,12 @@ def _target(
         out = cgutils.alloca_once(builder, kind)
         builder.store(ir.Constant(kind, None), out)
         return out, None, 0, 1
+    kind = result.floats if isinstance(result, ArgumentArray) else result
     if axis is None:
-        kind = result.floats if isinstance(result, ArgumentArray) else result
         array = empty_array(context, builder, kind, shape)
         return array.data, array, 0, 1
     left, length, inner = _without(context, builder, shape, axis)
-    array = empty_array(context, builder, result, left)
+    array = empty_array(context, builder, kind, left)
     cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
     return array.data, array, length, inner
 
@@ -264,10 +264,8 @@ def summed(typingctx: TypingContext, x: Type) -> Emission:
     return Active(x.dtype.spec)(x), code
 
 
-@intrinsic
-def summed_along(typingctx: TypingContext, x: Type, axis: Type) -> Emission:
-    """Return the sums of an array of active numbers along an axis."""
-    result = types.Array(x.dtype, x.ndim - 1, "C")
+def _summing_along(x: Type, axis: Type, result: types.Array) -> Emission:
+    """Sums of an array along an axis."""
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
         tree, axis = numba_ir.Var(None, "x", numba_ir.unknown_loc), args[1]
@@ -275,6 +273,18 @@ def summed_along(typingctx: TypingContext, x: Type, axis: Type) -> Emission:
         return record(context, builder, result, tree, {"x": Operand(x, args[0])}, axis)
 
     return result(x, axis), code
+
+
+@intrinsic
+def summed_along(typingctx: TypingContext, x: Type, axis: Type) -> Emission:
+    """Return the sums of an array of active numbers along an axis."""
+    return _summing_along(x, axis, types.Array(x.dtype, x.ndim - 1, "C"))
+
+
+@intrinsic
+def counted_along(typingctx: TypingContext, x: Type, axis: Type) -> Emission:
+    """Return the same as floats whose statements follow each other."""
+    return _summing_along(x, axis, ArgumentArray(x.ndim - 1))
 
 
 def _floats(context: Context, builder: Builder, x: Operand) -> Operand:

@@ -31,13 +31,14 @@ from tapegrad.native.arrays import (
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complexes import ActiveComplex, im, pair, re, squared
 from tapegrad.native.copied_arguments import expanded
-from tapegrad.native.expressions import dense, summed, summed_along
+from tapegrad.native.expressions import counted_along, dense, summed, summed_along
 from tapegrad.native.forms import ActiveRecord, holds_active, recorded
 from tapegrad.native.fused_sums import SUMS
 from tapegrad.native.operators import value_of, with_value
 from tapegrad.native.scalar import Active, is_active
 
 INSTEAD: dict[Key, Code] = {}  # by NumPy's function
+COUNTED: dict[Key, Code] = {}  # of these what gives arrays of floats whose statements follow each other
 METHODS: dict[str, Code] = {}  # by the name of a method of arrays
 OPERATORS: dict[Key, Code] = {}
 
@@ -46,22 +47,7 @@ def overload_recorded(*originals: Key, method: str = "") -> Callable[[Code], Cod
     """Declare what is done in place of functions: ``choose(*types)`` returns code, None for the original."""
 
     def declare(choose: Code) -> Code:
-        original = originals[0]
-        names = list(inspect.signature(choose).parameters)
-
-        def chosen(*args: Type) -> Code:
-            given = [not isinstance(x, types.Omitted) and x is not None for x in args]
-            if method and isinstance(args[0], types.ClassInstanceType):  # whose method has the same name
-                return _original(method, names, given, choose)
-            found = choose(*args)
-            return _original(original, names, given, choose) if found is None else found
-
-        space: Namespace = {"chosen": chosen, "np": np}
-        form = str(inspect.signature(choose))
-        exec(f"def pick{form}:\n    return chosen({', '.join(names)})\ndef stub{form}:\n    pass", space)
-        stub: Code = space["stub"]
-        stub.__name__ = choose.__name__
-        overload(stub)(space["pick"])
+        stub = _stub(originals[0], choose, method)
         for function in originals:
             (OPERATORS if getattr(function, "__module__", "") == "_operator" else INSTEAD)[function] = stub
         if method:
@@ -69,6 +55,36 @@ def overload_recorded(*originals: Key, method: str = "") -> Callable[[Code], Cod
         return choose
 
     return declare
+
+
+def overload_counted(original: Key) -> Callable[[Code], Code]:
+    """Declare what a function is whose result is an array of floats whose statements follow each other."""
+
+    def declare(choose: Code) -> Code:
+        COUNTED[original] = _stub(original, choose)
+        return choose
+
+    return declare
+
+
+def _stub(original: Key, choose: Code, method: str = "") -> Code:
+    """What stands for a function in recorded code."""
+    names = list(inspect.signature(choose).parameters)
+
+    def chosen(*args: Type) -> Code:
+        given = [not isinstance(x, types.Omitted) and x is not None for x in args]
+        if method and isinstance(args[0], types.ClassInstanceType):  # whose method has the same name
+            return _original(method, names, given, choose)
+        found = choose(*args)
+        return _original(original, names, given, choose) if found is None else found
+
+    space: Namespace = {"chosen": chosen, "np": np}
+    form = str(inspect.signature(choose))
+    exec(f"def pick{form}:\n    return chosen({', '.join(names)})\ndef stub{form}:\n    pass", space)
+    stub: Code = space["stub"]
+    stub.__name__ = choose.__name__
+    overload(stub)(space["pick"])
+    return stub
 
 
 def _original(function: Key | str, names: list[str], given: list[bool], choose: Code) -> Code:
@@ -550,7 +566,18 @@ _reduction(
     of_dense=lambda a, axis=None: np.divide(added(a), a.size),
     along=lambda a, axis=None: np.divide(added_along(a, axis), a.shape[axis]),
 )  # fmt: skip
-SUMS.add(INSTEAD[np.sum])
+
+
+@overload_counted(np.sum)
+def counted_sums(a, axis=None):
+    if not dense(a) or a.ndim < 2 or not isinstance(axis, types.Integer):
+        return (lambda a, axis=None: total(a, axis)) if is_recorded_array(a) else None
+    along: Any = counted_along if a.dtype.spec == () else summed_along
+    return lambda a, axis=None: along(a, axis)
+
+
+total: Any = INSTEAD[np.sum]
+SUMS.update((INSTEAD[np.sum], COUNTED[np.sum]))
 
 
 def _extreme(name: str, better: str) -> None:

@@ -12,9 +12,10 @@ from tapegrad.native.arrays import is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.compiler import twin_of
 from tapegrad.native.copied_arguments import expanded
-from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_recorded
+from tapegrad.native.counting import counted
+from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_counted, overload_recorded
 from tapegrad.native.matrices import block_of, spec_of
-from tapegrad.native.operators import value_of
+from tapegrad.native.operators import statement, value_of
 from tapegrad.native.products import BY_LOOPS, product_of
 from tapegrad.native.scalar import order_of
 
@@ -123,10 +124,12 @@ PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
 }  # fmt: skip
 
 
-def _product(a: Type, b: Type) -> Code | None:
+def _product(a: Type, b: Type, as_floats: bool = False) -> Code | None:
     """Code for a product: a record of its own, or a block of the tape where it is large."""
     axes = a.ndim, b.ndim
-    block = block_of("product", a, b) if axes in PRODUCTS and axes != (1, 1) else None
+    as_floats = as_floats and spec_of(a, b) == ()
+    known = axes in PRODUCTS and axes != (1, 1)
+    block = block_of("product", a, b, counted=as_floats) if known else None
     record = None if block is None else product_of(a, b)
     if block is None and _is_argument(a, b):
         first, second = _copying(a), _copying(b)
@@ -134,8 +137,9 @@ def _product(a: Type, b: Type) -> Code | None:
     if block is None:
         return PRODUCTS.get(axes)
     first, second = _copying(a), _copying(b)
+    end = counted if as_floats else statement
     if record is not None:
-        return _product_with_vector(twin_of(STRAIGHT[axes], ()), record, block)
+        return _product_with_vector(twin_of(STRAIGHT[axes], ()), record, block, as_floats)
     loops, single = inner_njit(PRODUCTS[axes]), spec_of(a, b) == ()
     straight = twin_of(STRAIGHT[axes], ()) if single else loops  # with tangents it is long to compile
 
@@ -143,16 +147,17 @@ def _product(a: Type, b: Type) -> Code | None:
         x, y = floats_of(a), floats_of(b)
         n, size = y.shape[0], x.size * y.size
         if single and 2 <= n <= FEW and x.shape[-1] == y.shape[-1] == n and size <= LOOPED * n:
-            return straight(a, b)
+            return end(straight(a, b))
         if x.shape[-1] != n or size <= LOOPED * n:
-            return loops(first(a), second(b))
+            return end(loops(first(a), second(b)))
         return block(x.shape[:-1] + y.shape[1:], a, b)
 
     return impl
 
 
-def _product_with_vector(straight: Compiled, record: Compiled, block: Compiled) -> Code:
+def _product_with_vector(straight: Compiled, record: Compiled, block: Compiled, as_floats: bool) -> Code:
     """Code for a product of a matrix and a vector: statements of straight code, a record or a block."""
+    end, whole = (counted, statement) if as_floats else (statement, expanded)
 
     def impl(a, b):
         x, y = floats_of(a), floats_of(b)
@@ -160,9 +165,9 @@ def _product_with_vector(straight: Compiled, record: Compiled, block: Compiled) 
         if x.shape[-1] != n:
             raise ValueError("product of arrays whose sizes do not fit")
         if 2 <= n <= FEW and size == n * n * n:
-            return straight(a, b)
+            return end(straight(a, b))
         if size <= BY_LOOPS * n:
-            return record(a, b)
+            return whole(record(a, b))
         return block(x.shape[:-1] + y.shape[1:], a, b)
 
     return impl
@@ -190,6 +195,18 @@ def dot(a, b):
 @overload_recorded(operator.matmul)
 def matmul(a, b):
     return _product(a, b) if _any_active(a, b) else None
+
+
+@overload_counted(operator.matmul)
+def counted_matmul(a, b):
+    return _product(a, b, True) if _any_active(a, b) else None
+
+
+@overload_counted(np.dot)
+def counted_dot(a, b):
+    if not _any_active(a, b) or not hasattr(a, "ndim") or not hasattr(b, "ndim"):
+        return dot(a, b)
+    return _product(a, b, True)
 
 
 @overload_recorded(np.vdot)

@@ -37,7 +37,7 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.argument_arrays import ArgumentArray, parts_of
+from tapegrad.native.argument_arrays import ArgumentArray, of_floats, parts_of
 from tapegrad.native.array_layout import COUNTED, NUMBERED, PLAIN
 from tapegrad.native.arrays import Token, is_active_array
 from tapegrad.native.blocks import inner_njit
@@ -241,14 +241,17 @@ def spec_of(*kinds: Type) -> Spec | None:
     return None if not fits or found is None or MARKED in found or min(found, default=0) < 0 else found
 
 
-def block_of(name: str, *kinds: Type) -> Compiled | None:
-    """Return ``run(shape, *operands)`` for matrices and vectors of these types; None where there is none."""
+def block_of(name: str, *kinds: Type, counted: bool = False) -> Compiled | None:
+    """Return ``run(shape, *operands)`` for matrices and vectors of these types; None where there is none.
+
+    If it is to be `counted` results are floats whose statements follow each other.
+    """
     spec = spec_of(*kinds)
-    return None if spec is None or (spec and source_of(name).values_only) else _run(name, spec)
+    return None if spec is None or (spec and source_of(name).values_only) else _run(name, spec, counted)
 
 
 @functools.cache
-def _run(name: str, spec: Spec) -> Compiled:
+def _run(name: str, spec: Spec, counted: bool) -> Compiled:
     names, args = source_of(name).operands, (name, *spec)
     space: Namespace = {
         "np": np,
@@ -256,14 +259,19 @@ def _run(name: str, spec: Spec) -> Compiled:
         "compute": caller(Deferred("matrices", args, name), RESULT(*[DESCRIBED] * len(names))),
         "assemble": caller(Deferred("matrices", args, "assemble"), ASSEMBLE),
         "address_of": address_of,
+        "of_floats": of_floats,
         **{f"describe_{x}": one for x, one in zip(names, (as_row, as_column, as_column), strict=False)},
     }
+    made = (
+        "    return of_floats(found.reshape(shape), first, tape)\n"
+        if counted
+        else "    out = np.empty(shape, dtype)\n"
+        "    assemble(found, first, tape, address_of(out))\n"
+        "    return out\n"
+    )
     exec(
         f"def run(shape, {', '.join(names)}):\n"
-        f"    found, first, tape = compute({', '.join(f'describe_{x}({x})' for x in names)})\n"
-        "    out = np.empty(shape, dtype)\n"
-        "    assemble(found, first, tape, address_of(out))\n"
-        "    return out\n",
+        f"    found, first, tape = compute({', '.join(f'describe_{x}({x})' for x in names)})\n{made}",
         space,
     )
     return inner_njit(space["run"])

@@ -4,9 +4,10 @@ PLANES = '''"""{name} of matrices of numbers with tangents {spec}. {digest}"""
 import numpy as np
 from numba import njit
 from tapegrad.native.array_layout import COUNTED, NUMBERED
-from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed, roomy
+from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed, roomy
 from tapegrad.native.matrices import array_at, by_products, fortran, look
 from tapegrad.native.memory import get, put, read, write
+from tapegrad.native.record import NOTHING_BITS
 from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
 
 # Of numbers: how many components there are, how many levels of tangents, and which components of two factors
@@ -161,14 +162,16 @@ def imported(x, where):
 
 @inner_njit
 def apart(x, where):
-    """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape."""
+    """Components of a matrix, one if it is not active; statements, none if it is on no tape; and the tape.
+
+    Of floats whose statements follow each other it is the first alone.
+    """
     address, how, m, n, row, column, first, tape = x
     if how != NUMBERED:
         numbers = array_at(0, (0,), np.uint32)
         if how:
-            numbers = array_at(roomy(where, 4 * m * n), (m * n,), np.uint32)
-        for k in range(numbers.size):
-            numbers[k] = first + k
+            numbers = array_at(roomy(where, 4), (1,), np.uint32)
+            numbers[0] = first
         if where and m > 1 and n > 1:
             return planes_at(imported(x, where), m, n), numbers, tape
         out = planes(1, m, n, where)
@@ -194,15 +197,17 @@ def apart(x, where):
 @inner_njit
 def taken(tape, block, shape):
     """The cotangents of a block's results, taken; and whether anything came to one."""
-    out, moves = np.empty(shape), False
+    out, moves, count = np.empty(shape), False, shape[1] * shape[2]
     place = get(tape, COTANGENTS) + 8 * COMPONENTS * (get(block, BEFORE) + 1)
-    for i in range(shape[1]):
-        for j in range(shape[2]):
-            for q in range(COMPONENTS):
-                moves |= q == 0 and came(read(place))
-                out[q, i, j] = read(place) + 0.0
-                write(place, -0.0)
-                place += 8
+    bits = array_at(place, (count, COMPONENTS), np.int64)
+    given = array_at(place, (count, COMPONENTS), np.float64)
+    for k in range(count):
+        moves |= bits[k, 0] != NOTHING_BITS
+    for q in range(COMPONENTS):
+        plane = out[q].reshape(-1)
+        for k in range(count):
+            plane[k] = given[k, q] + 0.0
+            given[k, q] = -0.0
     return out, moves
 
 
@@ -210,6 +215,13 @@ def taken(tape, block, shape):
 def added(tape, statements, part):
     """Add to the cotangents of a matrix's elements."""
     cotangents, flat = get(tape, COTANGENTS), part.reshape((COMPONENTS, -1))
+    if statements.size == 1 and statements[0]:
+        place = cotangents + 8 * COMPONENTS * np.int64(statements[0])
+        given = array_at(place, (flat.shape[1], COMPONENTS), np.float64)
+        for q in range(COMPONENTS):
+            for k in range(flat.shape[1]):
+                given[k, q] += flat[q, k] + 0.0
+        return
     for k in range(statements.size):
         if statements[k]:
             for q in range(COMPONENTS):
@@ -244,10 +256,22 @@ def product(out, x, x_turned, y, y_turned, factor, first):
 
 
 @inner_njit
+def multiplied(out, x, x_turned, y, y_turned, factor):
+    """Write a multiple of x y, of either its transpose if it is turned, to memory that holds anything."""
+    m, n, inner = out.shape[1], out.shape[2], x.shape[1 if x_turned else 2]
+    if COMPONENTS > 1 or m * n * inner == 0:
+        out.fill(0.0)
+        product(out, x, x_turned, y, y_turned, factor, 0)
+    else:
+        dgemm(TURNED if y_turned else PLAIN, TURNED if x_turned else PLAIN, n, m, inner, factor,
+              y[0], y.shape[2], x[0], x.shape[2], 0.0, out[0], n)
+
+
+@inner_njit
 def times(x, x_turned, y, y_turned, factor):
     """A multiple of x y, of either its transpose if it is turned."""
-    out = np.zeros((COMPONENTS, x.shape[2 if x_turned else 1], y.shape[1 if y_turned else 2]))
-    product(out, x, x_turned, y, y_turned, factor, 0)
+    out = np.empty((COMPONENTS, x.shape[2 if x_turned else 1], y.shape[1 if y_turned else 2]))
+    multiplied(out, x, x_turned, y, y_turned, factor)
     return out
 
 

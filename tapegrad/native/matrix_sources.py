@@ -43,8 +43,7 @@ PRODUCT = Source(
 @inner_njit
 def result(x, y, where):
     out = planes(COMPONENTS, x.shape[1], y.shape[2], where)
-    out.fill(0.0)
-    product(out, x, False, y, False, 1.0, 0)
+    multiplied(out, x, False, y, False, 1.0)
     return out, x, y
 
 

@@ -149,6 +149,13 @@ def give_{many}_{whose}(cotangents, to, how, count, c, p):
     if how & 3 == ONE_BY_ONE:
         for i in range(count):
             add(first, i, part_{whose}(c, {at}, p, {of}, {step}))
+    elif how & 3 == REPEATED:
+        many, begin, end = get(to, 1), get(to, 2), 0
+        while end < count:
+            start, end = end, min(end + many - begin, count)
+            for i in range(start, end):
+                add(first, begin + i - start, part_{whose}(c, {at}, p, {of}, {step}))
+            begin = 0
     elif how & 3 == SINGLY:
         total = NONE
         for i in range(count):

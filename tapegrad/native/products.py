@@ -28,21 +28,18 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.argument_arrays import floats_of
-from tapegrad.native.arrays import Token
+from tapegrad.native.argument_arrays import floats_of, of_floats
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller, emit_address, emit_adjoint
 from tapegrad.native.libraries import waiting
 from tapegrad.native.matrices import DESCRIBED, address_of, as_column, spec_of
 from tapegrad.native.runtime import digest
-from tapegrad.native.scalar import Active
 
 BY_LOOPS = 4096  # products of numbers in one of a matrix and a vector that is computed without BLAS
 
 SOURCE = '''
 from tapegrad.native.blocks import FULL
 from tapegrad.native.memory import free, malloc, room
-from tapegrad.native.record import NOTHING_BITS
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
 # Words of a record: its kind, how many leaves it has, rows and columns of the matrix, whether the vector is
@@ -92,25 +89,26 @@ def add(cotangents, at, count, k, value):
 
 
 @inner_njit
-def computed(x_at, m, n, left, y_at, target, first, tape):
-    """Write a product to the memory of an array, its statements from `first` on."""
+def computed(x_at, m, n, left, y_at, target):
+    """Write a product to the memory of an array."""
     x, y = array_at(x_at + 8, (m, n), np.float64), array_at(y_at + 8, (m if left else n,), np.float64)
-    count = n if left else m
-    for k in range(count):
+    out = array_at(target, (n if left else m,), np.float64)
+    for k in range(out.size):
         if left:
             s = 0.0
             for i in range(m):
                 s += y[i] * x[i, k]
         else:
             s = along_row(x[k], y)
-        write(target + STEP * k, s)
-        put(target + STEP * k, 1, first + k if tape else 0)
-        put(target + STEP * k, 2, tape)
+        out[k] = s
 
 
-@njit("void(UniTuple(int64, 8), UniTuple(int64, 8), int64, int64, int64)", cache=CACHE)
+@njit("UniTuple(int64, 2)(UniTuple(int64, 8), UniTuple(int64, 8), int64, int64, int64)", cache=CACHE)
 def record(x, y, left, target, kind):
-    """Compute the product of a matrix and a vector, and record it if one is on a tape."""
+    """Compute the product of a matrix and a vector, and record it if one is on a tape.
+
+    Returns its first statement, and the tape.
+    """
     m, n = x[2], x[3]
     tape, size, count = tape_of(x), m if left else n, n if left else m
     if tape == 0:
@@ -121,9 +119,9 @@ def record(x, y, left, target, kind):
             raise MemoryError("no memory for the operands of a product")
         y_at = start + filled(start, x)
         filled(y_at, y)
-        computed(start, m, n, left, y_at, target, 0, 0)
+        computed(start, m, n, left, y_at, target)
         free(start)
-        return
+        return 0, 0
     if get(tape, COUNT) + count >= NUMBERS - 1:
         raise MemoryError(FULL)
     x_at = imported(x, tape)
@@ -136,12 +134,13 @@ def record(x, y, left, target, kind):
     put(start, LEFT, left)
     put(start, MATRIX, x_at)
     to = y_at + filled(y_at, y)
-    computed(x_at, m, n, left, y_at, target, first, tape)
+    computed(x_at, m, n, left, y_at, target)
     put(to, 0, count)
     put(to, 1, to + 24 - start)
     put(to, 2, kind)
     put(tape, TOP, to + 24)
     put(tape, COUNT, first + count - 1)
+    return first, tape
 
 
 @inner_njit
@@ -240,29 +239,28 @@ def kind(typingctx: TypingContext) -> Emission:
 
 RECORD = caller(
     Deferred("products", (), "record"),
-    types.void(DESCRIBED, DESCRIBED, types.int64, types.int64, types.int64),
+    types.UniTuple(types.int64, 2)(DESCRIBED, DESCRIBED, types.int64, types.int64, types.int64),
 )
-DTYPE = Token(Active())
 
 
 @inner_njit
 def of_vector(a, b):
     """The product of a matrix and a vector."""
-    out = np.empty(floats_of(a).shape[0], DTYPE)
-    RECORD(as_column(a), as_column(b), 0, address_of(out), kind())
-    return out
+    out = np.empty(floats_of(a).shape[0])
+    first, tape = RECORD(as_column(a), as_column(b), 0, address_of(out), kind())
+    return of_floats(out, first, tape)
 
 
 @inner_njit
 def to_vector(a, b):
     """The product of a vector and a matrix."""
-    out = np.empty(floats_of(b).shape[1], DTYPE)
-    RECORD(as_column(b), as_column(a), 1, address_of(out), kind())
-    return out
+    out = np.empty(floats_of(b).shape[1])
+    first, tape = RECORD(as_column(b), as_column(a), 1, address_of(out), kind())
+    return of_floats(out, first, tape)
 
 
 def product_of(a: Type, b: Type) -> Compiled | None:
-    """Return the function for operands of these types; None where there is none."""
+    """Return the function for operands of these types, whose result is floats; None where there is none."""
     if spec_of(a, b) != ():
         return None
     return {(2, 1): of_vector, (1, 2): to_vector}.get((a.ndim, b.ndim))

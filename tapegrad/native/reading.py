@@ -15,7 +15,7 @@ from numba.core.errors import NumbaError
 from numba.core.ir_utils import get_definition, guard
 
 from tapegrad.native.algebra import OPS
-from tapegrad.native.annotations import Code, RightSide, Statement, Variable
+from tapegrad.native.annotations import Code, Key, RightSide, Statement, Variable
 from tapegrad.native.argument_arrays import ATTRIBUTES
 from tapegrad.native.arrays import UPDATE, is_elementwise
 from tapegrad.native.promotion import base
@@ -43,15 +43,16 @@ def read_by_expressions(function: Code) -> dict[int, int]:
 class Reading:
     """Which variables of a function are arrays that expressions and products alone read.
 
-    They are arguments, of those that `stays` is true of, or expressions, if these are arrays at all, or
-    slices and rows of such; or arrays that are made, or written to at slices. What is `apart` is not.
+    They are arguments, of those that `stays` is true of, or expressions, products and sums along an axis, if
+    these are arrays at all, or slices and rows of such; or arrays that are made, or written to at slices or,
+    where they have rows, at these. What is `apart` is not.
 
     Attributes
     ----------
     found
         Their names.
     ends
-        Of them those that are expressions, and not parts of another one alone.
+        Of them those that are expressions, and not parts of another one alone, products and sums.
     written
         Of them those that are written to, or made empty or of zeros.
     """
@@ -69,11 +70,13 @@ class Reading:
         self.many: Counter[str] = Counter()  # how often each is assigned
         self.once: set[str] = set()  # those that are assigned no more than once
         self.links: list[tuple[str, str]] = []  # of each pair one is such a variable only if the other is
+        self.stored: list[tuple[str, str]] = []  # the second only if the first
         for line in (line for block in code.blocks.values() for line in block.body):
             if isinstance(line, ir.Assign):
                 self._assign(line, stays)
-            elif isinstance(line, (ir.SetItem, ir.StaticSetItem)) and _is_place(code, _index(line)):
+            elif isinstance(line, (ir.SetItem, ir.StaticSetItem)) and _is_place(code, line):
                 self.places.add(line.target.name)
+                self.stored.append((line.target.name, line.value.name))
             elif not isinstance(line, ir.Del):
                 self.others.update(var.name for var in line.list_vars())
         self.others.update(name for name in self.found if base(name) in apart)
@@ -98,15 +101,22 @@ class Reading:
             self.links.append((target, value.value.name))
             self.ends.add(value.value.name)
             self.others.add(_index(value).name)
-            self.once.add(target)
-            if _counts(code, _index(value)):
-                self.rows.add(value.value.name)
+            if not _has_rows(code, value.value):
+                self.once.add(target)
+                if not _is_slice(code, _index(value)):
+                    self.rows.add(value.value.name)
         elif is_expression(code, value):
             if not target.startswith("$"):
                 self.ends.add(target)
+        elif (function := whole_of(code, value)) is not None:
+            named = [x for _, x in value.kws] if value.op == "call" else []
+            operands = [value.lhs, value.rhs] if value.op == "binop" else [*value.args, *named]
+            if function is np.sum:
+                self.others.add(operands[1].name)  # the axis
+            else:
+                self.ends.update(x.name for x in operands)
+            self.ends.add(target)
         elif _is_part(code, value):
-            if value.op == "binop":  # a product
-                self.ends.update((value.lhs.name, value.rhs.name))
             self.others.add(target)
         elif _is_update(value):
             self.links.append((target, value.lhs.name))
@@ -124,10 +134,15 @@ class Reading:
     def _drop(self, names: set[str]) -> None:
         """Leave out variables, and what is linked with any that are left out."""
         self.found -= names
-        while any((one in self.found) != (other in self.found) for one, other in self.links):
+        before = -1
+        while len(self.found) != before:
+            before = len(self.found)
             for pair in self.links:
                 if not self.found.issuperset(pair):
                     self.found.difference_update(pair)
+            for target, value in self.stored:
+                if target not in self.found:
+                    self.found.discard(value)
 
     def _linked(self, names: set[str]) -> set[str]:
         """What is linked with any of these."""
@@ -158,11 +173,33 @@ def is_expression(code: ir.FunctionIR, value: RightSide | None) -> bool:
 
 
 def _is_view(code: ir.FunctionIR, value: RightSide | None) -> bool:
-    """Whether this is a slice of the first axis without a step, or what is at the index of a loop."""
+    """Whether this is a slice of the first axis without a step, or what is at the index of a loop.
+
+    Or, where there are rows for certain, one at a literal index.
+    """
     if not isinstance(value, ir.Expr) or value.op not in ("getitem", "static_getitem"):
         return False
     index = _index(value)
-    return index is not None and (_is_slice(code, index) or _counts(code, index))
+    if index is None:
+        return False
+    is_row = _is_literal(code, index) and _has_rows(code, value.value)
+    return is_row or _is_slice(code, index) or _counts(code, index)
+
+
+def _is_literal(code: ir.FunctionIR, index: Variable) -> bool:
+    found = guard(get_definition, code, index)
+    return isinstance(found, ir.Const) and type(found.value) is int
+
+
+def _has_rows(code: ir.FunctionIR, array: Variable) -> bool:
+    """Whether this is an array that is made with two axes or more, for certain."""
+    made = guard(get_definition, code, array)
+    if not makes_zeros(code, made):
+        return False
+    shape = guard(get_definition, code, made.args[0])
+    if isinstance(shape, ir.Const):
+        return isinstance(shape.value, tuple) and len(shape.value) > 1
+    return isinstance(shape, ir.Expr) and shape.op == "build_tuple" and len(shape.items) > 1
 
 
 def _is_slice(code: ir.FunctionIR, index: Variable) -> bool:
@@ -173,13 +210,13 @@ def _is_slice(code: ir.FunctionIR, index: Variable) -> bool:
     return is_call and _resolved(code, found.func) is slice and len(found.args) == 2
 
 
-def _is_place(code: ir.FunctionIR, index: Variable | None) -> bool:
-    """Whether an index to write to is such a slice, or a literal; loops write number by number."""
+def _is_place(code: ir.FunctionIR, line: Statement) -> bool:
+    """Whether what is written to is such a slice, or at a literal; loops write rows, or number by number."""
+    index = _index(line)
     if index is None:
         return False
-    found = guard(get_definition, code, index)
-    whole = isinstance(found, ir.Const) and type(found.value) is int
-    return whole or _is_slice(code, index)
+    is_row = _counts(code, index) and _has_rows(code, line.target)
+    return is_row or _is_literal(code, index) or _is_slice(code, index)
 
 
 def _is_update(value: RightSide | None) -> bool:
@@ -225,15 +262,25 @@ def _resolved(code: ir.FunctionIR, var: Variable) -> Any:
     return None
 
 
+def whole_of(code: ir.FunctionIR, value: RightSide | None) -> Key | None:
+    """The function of a product, or of sums along an axis: what gives an array of arrays as a whole."""
+    if not isinstance(value, ir.Expr) or value.op not in ("binop", "call"):
+        return None
+    if value.op == "binop":
+        return operator.matmul if value.fn is operator.matmul else None
+    function, named = _resolved(code, value.func), [name for name, _ in value.kws]
+    many = None if value.vararg else (len(value.args), *named)
+    if function is np.dot:
+        return function if many == (2,) else None
+    return function if function is np.sum and many in ((2,), (1, "axis")) else None
+
+
 def _is_part(code: ir.FunctionIR, value: RightSide | None) -> bool:
-    """Whether this is a product or a sum, or reads how large an array is."""
+    """Whether this is the sum of all elements, or reads how large an array is."""
     if not isinstance(value, ir.Expr):
         return False
-    if value.op == "binop":
-        return value.fn is operator.matmul
     if value.op == "getattr":
         return value.attr in ATTRIBUTES
     if value.op != "call" or value.kws or value.vararg:
         return False
-    function = _resolved(code, value.func)
-    return (function is np.dot and len(value.args) == 2) or (function is np.sum and len(value.args) == 1)
+    return _resolved(code, value.func) is np.sum and len(value.args) == 1

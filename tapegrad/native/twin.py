@@ -52,7 +52,7 @@ from tapegrad.native.loading import checkpoint_loop
 from tapegrad.native.operators import promote, statement, value_of
 from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
-from tapegrad.native.reading import Reading, is_expression, makes_zeros
+from tapegrad.native.reading import Reading, is_expression, makes_zeros, whole_of
 from tapegrad.native.scalar import PASSIVE, is_active
 from tapegrad.native.squares import Square, product_with, square_of, squares_in
 from tapegrad.native.storing import store
@@ -217,10 +217,12 @@ class _Untyped(FunctionPass):
         elif isinstance(value, ir.Expr) and line.target.name in self.written and self._writes(line):
             pass
         elif isinstance(value, ir.Expr):
-            line.value = self._expression(value, loc)
+            counts = line.target.name in self.counted
+            made = whole_of(self.ir, value) if counts else None  # by which function
+            line.value = self._counted(made, value, loc) if made else self._expression(value, loc)
             called = self._resolve(value.func) if value.op == "call" else None
             silent = isinstance(called, type) or called in SILENT
-            ends = line.target.name in self.counted and is_expression(self.ir, value)
+            ends = counts and (made is not None or is_expression(self.ir, value))
             if ends or (not line.target.name.startswith("$") and value.op in ENDS and not silent):
                 whole = self._new(line.value, loc)
                 end = statement if not ends else written if line.target.name in self.written else counted
@@ -229,6 +231,13 @@ class _Untyped(FunctionPass):
             given = [self._token(loc), self._new(line.value, loc)]
             line.value = ir.Expr.call(*self._parts(functions.own_array, given, loc))
         self.body.append(line)
+
+    def _counted(self, function: Key, value: RightSide, loc: Location) -> RightSide:
+        """A product, or sums along an axis, as an array of floats."""
+        binary = value.op == "binop"
+        args, named = [value.lhs, value.rhs] if binary else list(value.args), () if binary else value.kws
+        stub = functions.COUNTED[function]
+        return ir.Expr.call(self._new(ir.Global(stub.__name__, stub, loc), loc), args, named, loc)
 
     def _writes(self, line: Statement) -> bool:
         """Rewrite a line that makes an array to be written to, or is an operator in place on one."""

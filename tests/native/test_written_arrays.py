@@ -128,7 +128,80 @@ def of_floats(x, y):
     return np.sum(c * x) + np.sum(k * y) + np.sum(z.imag * y + z.real)
 
 
-ALL = [of_floats, in_place, rows, heat, far, made_again, numbers, constants_over, compared, in_products]
+def products(x, y):
+    """Results of products, of every way in which these are computed, which expressions read."""
+    n = x.size
+    a, few, g = np.zeros((n, n)), np.zeros((3, n)), x * y
+    a[:] = x * y
+    a[1:] += 0.5 * a[:-1]
+    few[1:] = y * 0.25
+    few[0] = x * 1.0
+    b = few @ a
+    c = np.dot(b * 2.0, a) - b
+    d = a @ (x - y)
+    e = x @ a + np.dot(a, d)
+    f = (few @ few[0]) * (x[:3] @ few[:, :3] if n < 4 else 1.0 + np.sum(d) * np.ones(3))
+    b = c * b
+    for _ in range(3):
+        g = np.tanh(0.1 * (a @ g)) + 0.1 * g
+    return np.sum(b * c) + np.sum(np.sin(e)) + np.sum(f) + np.sum(g * g)
+
+
+def products_over(x, y):
+    """What is written to after it was read by a product, or is a product itself."""
+    a = np.zeros((x.size, x.size))
+    a[:] = x * 0.5
+    p = a @ y
+    p[1:] = p[:-1] * 2.0
+    a[1:] = y * 0.5
+    q = a @ a
+    q[0] = p * 1.0
+    q += a
+    return np.sum(q * q) + np.sum(p)
+
+
+def sums_along(x, y):
+    a = np.zeros((4, x.size))
+    for k in range(4):
+        a[k] = x * y + k * x
+    s, t = np.sum(a * a, axis=1), np.sum(np.sin(a), 0)
+    u = np.sum(a, axis=0)
+    u[1:] = u[:-1] * t[1:]
+    for k in range(3):
+        u = np.maximum(a[k] * x, u)
+    v = a[0]
+    for k in range(1, 4):
+        v = v + a[k] * u
+    a[-1] = np.sum(x * y, axis=0)
+    return np.sum(s * np.exp(-s)) + np.sum(t * u * v) + np.sum(np.sum(a, axis=1) * s)
+
+
+def repeated(x, y):
+    """Rows that meet each row of a matrix, floats and active ones, and columns."""
+    a, ones = np.zeros((5, x.size)), np.ones((5, x.size))
+    a[:] = ones * x + y
+    b = a - 0.5 * y
+    c = np.sum(b * b * np.arange(x.size) * 0.01 + x, axis=1)
+    z = np.zeros(x.size)
+    return np.sum(c * c) + np.sum(a * np.maximum(x, z) * b)
+
+
+ALL = [
+    of_floats,
+    in_place,
+    rows,
+    heat,
+    far,
+    made_again,
+    numbers,
+    constants_over,
+    compared,
+    in_products,
+    products,
+    products_over,
+    sums_along,
+    repeated,
+]
 
 
 def as_tensors(f):
@@ -145,7 +218,7 @@ def points(n):
 @pytest.mark.parametrize("n", [5, 6, BLOCK, BLOCK + 1, BLOCK + 2, 2 * BLOCK + 3])
 @pytest.mark.parametrize("f", ALL, ids=lambda f: f.__name__)
 def test_as_tensors(f, n):
-    if f is in_products and n > 6:
+    if f in (in_products, products, products_over) and n > 6:
         pytest.skip("the same at any size")
     compare(f, points(n), 2 if n == 5 else 1, plain=as_tensors(f), rtol=1e-10)
 
@@ -166,8 +239,11 @@ def test_which_are_written():
     """The arrays of these programs are floats with a header, as is known from the function."""
     known = {f.__name__: Reading(run_frontend(f), lambda k: True).written for f in ALL}
     for name, wanted in {"in_place": "azb", "rows": "cd", "heat": "u", "made_again": "u", "numbers": "u",
-                         "compared": "u", "in_products": "a", "constants_over": "v"}.items():  # fmt: skip
+                         "compared": "u", "in_products": "a", "constants_over": "v", "products": "a",
+                         "products_over": "apq", "sums_along": "auv"}.items():  # fmt: skip
         assert set(wanted) <= {one.partition(".")[0] for one in known[name]}, name
+    counted = {one.partition(".")[0] for one in Reading(run_frontend(products), lambda k: True).found}
+    assert set("abcdefg") <= counted
 
 
 def by_elements(x, y):
@@ -198,7 +274,16 @@ def from_another(x, y):
     return np.sum(u * u)
 
 
-@pytest.mark.parametrize("f", [by_elements, given_on, from_another], ids=lambda f: f.__name__)
+def written_from(x, y):
+    """What is written to such an array was not read by other code."""
+    u, v, m = x * 0.7, x * y, np.outer(x, y)
+    u[1:] = v[1:]
+    u[:2] = m[:2] @ y
+    m[0] = v
+    return np.sum(u) + u[0] + np.sum(m @ v)
+
+
+@pytest.mark.parametrize("f", [by_elements, given_on, from_another, written_from], ids=lambda f: f.__name__)
 def test_read_by_other_code(f):
     """Arrays that other code knows hold numbers."""
     plain = as_tensors(from_tensors if f is from_another else f)
@@ -256,9 +341,10 @@ def test_not_assigned():
     np.testing.assert_array_equal(gradient(np.ones(3), 2), np.ones(3))
 
 
-def test_memory_is_given_back():
+@pytest.mark.parametrize("f", [in_place, products, sums_along], ids=lambda f: f.__name__)
+def test_memory_is_given_back(f):
     """References to arrays and their parts are as before."""
-    gradient, (x, y) = tg.func.grad(tg.njit(in_place)), points(9)
+    gradient, (x, y) = tg.func.grad(tg.njit(f)), points(9)
     gradient(x, y)
     gc.collect()
     _nrt_python.memsys_enable_stats()
