@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_type
 
 import numpy as np
 
@@ -12,11 +12,6 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd.graph import Node
 from tapegrad.autograd.hooks import RemovableHandle
-
-try:
-    from typing import assert_type
-except ImportError:  # Python 3.10
-    from typing_extensions import assert_type
 
 Array = np.ndarray
 x = tg.tensor([1.0, 2.0], requires_grad=True)

@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core import expected
+from tapegrad.core.array_methods import ArrayMethods
+from tapegrad.core.functions import BY_SHAPES
 from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
 
-# The functions of NumPy's that methods and attributes mean where these have another name.
-ATTRIBUTES = {"T": np.transpose, "mT": np.matrix_transpose, "real": np.real, "imag": np.imag}
-METHODS = {
-    name: getattr(np, name)
-    for name in (
-        "sum", "mean", "prod", "max", "min", "cumsum", "cumprod", "trace", "clip", "dot", "take", "repeat",
-        "reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal",
-    )
-}  # fmt: skip
+ATTRIBUTES = {"T": np.transpose, "mT": np.matrix_transpose}  # that NumPy's functions have another name for
 IN_PLACE = "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__imatmul__"
 MEANT: dict[Any, Callable[..., Any]] = {}  # the function of NumPy's that a method means
 UPDATES: set[Any] = set()  # the methods of operators in place
@@ -30,13 +25,17 @@ def install() -> None:
     """Let programs see calls of the methods, from the first `tapegrad.compile` on: it takes a little time."""
     if MEANT:
         return
-    meant: Any
-    for name, meant in ATTRIBUTES.items():
-        get: Any = getattr(Tensor, name).fget
-        setattr(Tensor, name, property(_compared(get)))
-        MEANT[get] = meant
-    for name, meant in METHODS.items():
-        MEANT[_replace(name)] = meant
+    one_op = BY_SHAPES.union(*(op.functions for op in REGISTRY.values()))
+    for name, found in [*vars(ArrayMethods).items(), *vars(Tensor).items()]:
+        meant: Any = ATTRIBUTES.get(name, getattr(np, name, None))
+        if name.startswith("_") or meant not in one_op:
+            continue
+        if isinstance(found, property):
+            get: Any = found.fget
+            setattr(Tensor, name, property(_compared(get)))
+            MEANT[get] = meant
+        elif name in vars(ArrayMethods):
+            MEANT[_replace(name)] = meant
     UPDATES.update(map(_replace, IN_PLACE))
 
 

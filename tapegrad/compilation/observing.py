@@ -99,8 +99,7 @@ def reads_of(code: CodeType) -> Reads:
 
 
 def _line(step: dis.Instruction) -> int | None:
-    positions = getattr(step, "positions", None)  # which Python 3.10 has not
-    return step.starts_line if positions is None else positions.lineno
+    return None if step.positions is None else step.positions.lineno
 
 
 def place(code: CodeType, line: int | None) -> str:
