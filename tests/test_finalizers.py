@@ -287,6 +287,27 @@ def test_a_view_made_while_its_tensor_is_written_to(view, write, other, no_colle
     assert ran
 
 
+LATE = """
+import gc
+import numpy as np, tapegrad as tg
+from tapegrad.core.base import extra
+x = tg.tensor(np.linspace(1.0, 2.0, 6), requires_grad=True)
+views = [(x * 2.0)[1:] for _ in range(40)]
+for name in ("version", "storage", "shown", "grad", "cells", "volatile", "retains_grad"):
+    state = extra(tg.tensor([1.0]))
+    setattr(state, name, 5)
+    assert not any(type(part) is dict for part in gc.get_referents(state)), name
+"""
+
+
+def test_a_tensor_s_state_never_makes_a_dict():
+    """CPython's objects get dicts of their own by names that are new when there have been some 30 of a class.
+
+    Where a write set such a name, a view that a finalizer made meanwhile was lost with the dict it had set.
+    """
+    subprocess.run([sys.executable, "-c", LATE], check=True, cwd=Path(__file__).parents[1])
+
+
 @pytest.mark.parametrize("other", [False, True])
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("write", WRITES)

@@ -83,6 +83,14 @@ class Extra:
         return True
 
 
+# CPython lets the objects of a class share the names that the first of them have set. An object that sets
+# another one gets a dict, and what a finalizer sets while that is made is lost with it.
+_first = Extra()
+for _name in vars(Extra):
+    if not _name.startswith("_") and _name != "exposed":
+        setattr(_first, _name, None)
+
+
 def extra(x: Handle) -> Extra:
     """Return a Tensor's extra state, made when first asked for."""
     found: Extra | None = x._extra

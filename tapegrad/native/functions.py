@@ -669,3 +669,22 @@ def diff(a, n=1):
         return out
 
     return impl
+
+
+@overload_recorded(np.take_along_axis)
+def take_along_axis(arr, indices, axis):
+    """NumPy's own, with indices looked at: what lies outside is no active number, and Numba reads it."""
+    if not is_recorded_array(arr):
+        return None
+    if isinstance(axis, types.Integer) and not isinstance(axis, types.IntegerLiteral):
+        raise TypingError("np.take_along_axis takes an axis that is a constant")
+    whole = axis is None or isinstance(axis, types.NoneType)
+
+    def impl(arr, indices, axis):
+        size = arr.size if whole else arr.shape[axis]
+        for k in indices.flat:
+            if k < -size or k >= size:
+                raise IndexError("np.take_along_axis: an index is out of bounds")
+        return np.take_along_axis(arr, indices, axis)
+
+    return impl

@@ -322,7 +322,16 @@ _triangle("tril", "<=")
 
 @overload_recorded(np.extract)
 def extract(condition, arr):
-    return (lambda condition, arr: arr[condition]) if is_recorded_array(arr) else None
+    if not is_recorded_array(arr) or not isinstance(condition, types.Array):
+        return None
+
+    def impl(condition, arr):
+        places = np.nonzero(condition.ravel())[0]
+        if places.size and places[-1] >= arr.size:
+            raise IndexError("np.extract: the condition is true where there are no elements")
+        return arr.ravel()[places]
+
+    return impl
 
 
 @overload_recorded(np.isscalar)
