@@ -61,6 +61,9 @@ def call_often(call):
         call(X + 0.1 * k)
 
 
+PRODUCTS = ("strided_product", "matrix_summed")  # of arrays that programs read dense: BLAS may add otherwise
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_hostile_functions_are_right_or_refused(name):
@@ -73,7 +76,8 @@ def test_hostile_functions_are_right_or_refused(name):
         if found[0][0] is ReplayError:
             return
         wanted = outcome(lambda _: tg.func.value_and_grad(g)(x, turn), g, others, [0])
-        assert same(found[0], wanted[0]), f"call {k}: {found[0]} for {wanted[0]}"
+        ulps = 4 * name.startswith(PRODUCTS)
+        assert same(found[0], wanted[0], ulps), f"call {k}: {found[0]} for {wanted[0]}"
         assert found[1:] == wanted[1:], f"call {k}"
 
 
