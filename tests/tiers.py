@@ -20,3 +20,6 @@ def every(rows, n):
     """As `thinned`, with one of n rows in the quick tier."""
     turn = itertools.count()
     return thinned(rows, lambda *_: next(turn) % n == 0)
+
+
+DOUBLES_FIRST = thinned([np.float64, np.float32], lambda kind: kind is np.float64)

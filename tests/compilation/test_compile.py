@@ -29,7 +29,7 @@ from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
 from tapegrad.scipy import optimize
-from tests.tiers import every
+from tests.tiers import DOUBLES_FIRST, every
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
 
@@ -134,7 +134,7 @@ def test_sizes_on_both_sides_of_a_block(n, kind):
     assert follows(compiled)
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("left", [(5, 7), (7,), (1, 7), (5, 1), (40, 90), (1, 1)])
 @pytest.mark.parametrize("right", [2, 1, 0])
 @pytest.mark.parametrize("how", ["plain", "transposed", "strided"])
@@ -167,7 +167,7 @@ def test_reductions_have_the_bits_of_numpys(function, n):
 LENGTHS = [*range(1, 18), FEW - 1, FEW, FEW + 1, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1]
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("n", every(LENGTHS, 2))
 def test_sums_along_axes_have_the_bits_of_numpys(n, kind):
     random = np.random.default_rng(n)
@@ -296,7 +296,7 @@ SECOND = [
 
 
 @pytest.mark.parametrize("f", SECOND)
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 def test_products_with_the_hessian_are_programs(f, kind):
     x, v = np.array([0.3, 0.7, -0.2, 0.5], kind), np.arange(4).astype(kind)
     calls = [(x * kind(1 + 0.1 * k), v - kind(k)) for k in range(5)]
@@ -504,7 +504,7 @@ INDICES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("first", every(range(len(INDICES)), 2))
 def test_parts_by_arrays(first, kind):
     def f(x, index):

@@ -34,6 +34,7 @@ from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
 from tapegrad.tape import pool
 from tapegrad.tape.tape import LARGE
+from tests.tiers import DOUBLES_FIRST, every
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 
@@ -125,7 +126,7 @@ NUMBERS_OF_ALL = {
 }
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("n", [PROGRAM_BLOCK, PROGRAM_BLOCK + 1, 3 * PROGRAM_BLOCK])
 @pytest.mark.parametrize("name", NUMBERS_OF_ALL)
 def test_a_number_of_all_elements_that_each_is_combined_with(name, n, kind):
@@ -480,7 +481,7 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("shape", [(600,), (1, 600), (30, 20)])
 def test_parts_and_joined_arrays(shape, kind):
     def f(x):
@@ -507,7 +508,7 @@ AXES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize(("shape", "axis"), AXES)
 @pytest.mark.parametrize("name", REDUCED)
 def test_reductions_along_axes(name, shape, axis, kind):
@@ -549,7 +550,7 @@ SHAPES = [  # of an array, and of an operand that is stretched to it, along one 
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize(("shape", "other"), SHAPES)
 def test_operands_that_are_stretched(shape, other, kind):
     a = np.random.default_rng(1).normal(size=other).astype(kind)
@@ -655,7 +656,7 @@ def by_stages(tasks, given, values):
     return results
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", every(range(100), 3))
 def test_stages_of_kernels(seed):
     random = np.random.default_rng(seed)
     numbers, read = (0,), (1, 2, 3)
@@ -676,7 +677,7 @@ def test_stages_of_kernels(seed):
     assert sums == pytest.approx(known_sums, rel=1e-12)
 
 
-@pytest.mark.parametrize("f", FUNCTIONS)
+@pytest.mark.parametrize("f", every(FUNCTIONS, 3))
 def test_second_derivatives(f):
     compiled, recorded = tg.compile(f, wait=True), tg.func.hvp(f)
     x = np.linspace(-1.5, 1.4, 3 * PROGRAM_BLOCK)
@@ -801,7 +802,7 @@ MASKED = {
 }
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("name", MASKED)
 def test_masks(name, kind):
     x = np.random.default_rng(1).normal(size=(30, 40)).astype(kind)
@@ -824,7 +825,7 @@ WEIGHTS = {  # of cotangents, and of what they are multiplied by
 }
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("case", WEIGHTS)
 @pytest.mark.parametrize("shape", [(), (3,)])
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -964,7 +965,7 @@ AXES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize(("shape", "axes"), AXES, ids=str)
 def test_sums_along_axes(kind, shape, axes):
     random = np.random.default_rng(0)

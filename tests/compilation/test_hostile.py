@@ -89,15 +89,20 @@ def same(a, b, ulps=0):
     return bits and np.allclose(gradient, expected, rtol=0, atol=1e-13 * scale, equal_nan=True)
 
 
+OLDER_POWER = np.lib.NumpyVersion(np.__version__) < "2.3.0"
+
+
 def compare(make, compiled_call, recorded_call):
     """Calls of a function by a program and as it is recorded, side by side."""
     (f, effects), (g, others) = make(), make()
     (f, runs), (g, counted) = counting(f), counting(g)
     compiled = tg.compile(f, wait=True)
+    # NumPy before 2.3 has another power than its operator, which is recorded where a call leaves its way
+    ulps = 4 * (make is FUNCTIONS["exponents_of_some_kinds"] and OLDER_POWER)
     for k in range(CALLS):
         found = outcome(lambda _: compiled_call(compiled, arguments(k), k), f, effects, runs)
         wanted = outcome(lambda _: recorded_call(g, arguments(k), k), g, others, counted)
-        assert same(found[0], wanted[0]), f"call {k}: {found[0]} for {wanted[0]}"
+        assert same(found[0], wanted[0], ulps), f"call {k}: {found[0]} for {wanted[0]}"
         assert found[1:] == wanted[1:], f"call {k}"
 
 
