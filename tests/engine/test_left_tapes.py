@@ -11,19 +11,13 @@ import pytest
 import tapegrad as tg
 from tapegrad.engine.plan import SMALL, SMALL_BYTES
 from tapegrad.errors import GraphFreedError, MutationError
-from tapegrad.kernels import abi, machine
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.tape import tape as tapes
 
 at_once = sys.modules["tapegrad.autograd.at_once"]
 backward = sys.modules["tapegrad.autograd.backward"]
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    machine.load()
-    if tapes.local.tape is not None:
-        tapes.close(tapes.local.tape)
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pytest.fixture

@@ -7,18 +7,12 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import GraphFreedError
-from tapegrad.kernels import abi, machine
+from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.tape import tape as tapes
 
 backward = sys.modules["tapegrad.autograd.backward"]
-
-
-@pytest.fixture(autouse=True)
-def compiled():
-    machine.load()
-    if tapes.local.tape is not None:
-        tapes.close(tapes.local.tape)
+pytestmark = pytest.mark.usefixtures("compiled")
 
 
 @pytest.fixture
