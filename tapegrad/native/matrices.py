@@ -91,7 +91,7 @@ def fortran(name: str) -> Intrinsic:
 @functools.cache
 def by_products(name: str) -> Intrinsic | None:
     """Return a kernel of `ops.triangles`, given integers and arrays; None without NumPy's product."""
-    found = kernel_of("d", name)
+    found = kernel_of("d", name, "int64")
     if found is None:
         return None
     symbol, product, byte = f"tapegrad_{name}_by_products", "tapegrad_product_of_numpy", ir.IntType(8)

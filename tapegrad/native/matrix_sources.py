@@ -169,6 +169,10 @@ if reverse is not None:
 SLOGDET = Source(
     "a",
     '''
+from tapegrad.ops.triangles import INVERSE
+
+invert = by_products("systems") if COMPONENTS == 1 else None  # nothing is computed of the identity's zeros
+
 
 @inner_njit
 def result(x, where):
@@ -203,6 +207,18 @@ def give(tape, ct, known, given):
     _, x, factors, pivots = known
     part = over(multiple_of_identity(ct[:, 0, 0], x.shape[1]), x, True, factors, pivots)
     added(tape, given[0], part)
+
+
+@inner_njit
+def give_by_products(tape, ct, known, given):
+    _, x, factors, pivots = known
+    n, inverse = x.shape[1], np.empty(x.shape)
+    invert(factors, n, 1, INVERSE, pivots + 1, n, inverse, n)
+    added(tape, given[0], turned(inverse) * ct[0, 0, 0])
+
+
+if invert is not None:
+    give = give_by_products
 ''',
     by_columns=True,
 )

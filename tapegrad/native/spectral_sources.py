@@ -427,6 +427,8 @@ def give(tape, ct, known, given):
 LSTSQ = Source(
     "abc",
     f'''{COUNTED}
+dgeqrf, RIGHT = fortran("dgeqrf"), ord("R")
+
 
 @inner_njit
 def result(x, y, limit, where):
@@ -443,34 +445,55 @@ def result(x, y, limit, where):
 
 
 @inner_njit
+def by_triangle(x, rest, solution, by_solution):
+    """Cotangents of the right sides and of a matrix with independent columns, by its triangular factor."""
+    m, n, p = x.shape[1], x.shape[2], by_solution.shape[2]
+    columns, part = np.ascontiguousarray(x[0].T), by_solution.copy()
+    scales, work = np.empty(n), np.empty(64 * n)
+    dgeqrf(m, n, columns, m, scales, work, work.size, 0)
+    for how in (PLAIN, TURNED):
+        dtrsm(RIGHT, UPPER, how, PLAIN, p, n, 1.0, columns, m, part, p)
+    by_y = times(x, False, part, False, 1.0)
+    by_x = times(rest, False, part, True, 1.0)
+    product(by_x, by_y, False, solution, True, -1.0, 0)
+    return by_y, by_x
+
+
+@inner_njit
+def by_vectors(x, y, rank, by_solution, by_s):
+    """The same by singular vectors, of which so many count, and by cotangents of the values."""
+    u, s, v = decomposed(x, False)
+    of_x, of_y = times(v, True, by_solution, False, 1.0), times(u, True, y, False, 1.0)
+    scaled = of_x.copy()
+    for i in range(s.size):
+        for j in range(y.shape[2]):
+            scaled[0, i, j] = of_x[0, i, j] / s[i] if i < rank else 0.0
+    wide = v.shape[1] > u.shape[1]
+    longer = times(by_solution, False, of_y, True, 1.0) if wide else times(y, False, of_x, True, 1.0)
+    inside = times(of_y, False, of_x, True, 1.0)
+    return times(u, False, scaled, False, 1.0), by_inverse(u, s, v, rank, inside, longer, by_s)
+
+
+@inner_njit
 def give(tape, ct, known, given):
     (out, x, y, rank), (of_a, of_b, _) = known, given
-    u, s, v = decomposed(x, False)
-    n, p, k = x.shape[2], y.shape[2], s.size
+    n, p, k = x.shape[2], y.shape[2], min(x.shape[1], x.shape[2])
     solution, by_solution = part(out, 1 + k, n, p), part(ct, 1 + k, n, p)
-    of_x, left = times(v, True, by_solution, False, 1.0), np.zeros(y.shape)
     by_s, by_left = ct[0, 1 : 1 + k, 0], ct[0, 1 + k + n * p :, 0]
+    rest = y.copy()
+    product(rest, x, False, solution, False, -1.0, 0)
+    if rank == n and not by_s.any():
+        by_y, by_x = by_triangle(x, rest, solution, by_solution)
+    else:
+        by_y, by_x = by_vectors(x, y, rank, by_solution, by_s)
     if by_left.any():
-        left += y
-        product(left, x, False, solution, False, -1.0, 0)
-        for i in range(left.shape[1]):
-            for j in range(p):
-                left[0, i, j] *= 2.0 * by_left[j]
+        rest[0] *= 2.0 * by_left
+        by_y += rest
+        product(by_x, rest, False, solution, True, -1.0, 0)
     if of_b.size:
-        scaled = of_x.copy()
-        for i in range(k):
-            for j in range(p):
-                scaled[0, i, j] = of_x[0, i, j] / s[i] if i < rank else 0.0
-        by_b = left.copy()
-        product(by_b, u, False, scaled, False, 1.0, 0)
-        added(tape, of_b, by_b)
+        added(tape, of_b, by_y)
     if of_a.size:
-        of_y = times(u, True, y, False, 1.0)
-        wide = v.shape[1] > u.shape[1]
-        longer = times(by_solution, False, of_y, True, 1.0) if wide else times(y, False, of_x, True, 1.0)
-        found = by_inverse(u, s, v, rank, times(of_y, False, of_x, True, 1.0), longer, by_s)
-        product(found, left, False, solution, True, -1.0, 0)
-        added(tape, of_a, found)
+        added(tape, of_a, by_x)
 ''',
     values_only=True,
 )

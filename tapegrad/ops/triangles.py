@@ -181,14 +181,17 @@ Kernel = Callable[..., None]
 
 
 @functools.cache
-def kernel_of(char: str, name: str = "systems") -> tuple[Kernel, int] | None:
-    """Return a compiled function for a dtype and where NumPy's product is; None where that is not found."""
+def kernel_of(char: str, name: str = "systems", integer: str = "") -> tuple[Kernel, int] | None:
+    """Return a compiled function for a dtype and where NumPy's product is; None where that is not found.
+
+    Pivots are integers as LAPACK has them, or of the type that is named.
+    """
     known, products = numpys(char, {}), numpys_products()
     if known is None or not products:
         return None
     source, arguments = KERNELS[name]
     names = {k: x for k, x in globals().items() if k.isupper()}
-    text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=known[0].name, **names)
+    text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=integer or known[0].name, **names)
     form = ctypes.CFUNCTYPE(None, *({"i": ctypes.c_int64, "p": ctypes.c_void_p}[x] for x in arguments))
     return form(cache.load(name, text).kernel.address), products[char].gemm
 
