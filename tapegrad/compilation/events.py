@@ -11,6 +11,7 @@ from tapegrad.compilation import background
 from tapegrad.compilation.methods import MEANT, UPDATES
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.core.base import Handle
+from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import BY_SHAPES
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY
@@ -50,21 +51,32 @@ class Several(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """A number or an array that a call brings, by the number of the operand that it is."""
+    """A number or an array that a call brings, by the operand that it is of which of the call's events."""
 
     operand: int
+    event: int = 0
 
 
 class Called(NamedTuple):
     """A call of a function of NumPy's, or a method, that means an op: operands as sources, all else as given.
 
     The op of an operator in place is followed by the one that `writes` its result to the first argument.
+    Any other call may be of several `events`, one after the other, of which one gives the `result`.
+    Operands that are none of its arguments, by event and number, are `constants`.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     writes: bool = False
+    events: int = 1
+    result: int = 0
+    constants: tuple[tuple[int, int, Any], ...] = ()
+
+    def brought(self) -> set[tuple[int, int]]:
+        """Which operands its arguments are, by event and number."""
+        parts = (y for x in self.args for y in (x.parts if type(x) is Several else (x,)))
+        return {(x.event, x.operand) for x in parts if type(x) is Brought}
 
 
 def WRITE() -> None:
@@ -93,6 +105,11 @@ def means(function: Callable[..., Any], op: Operation) -> bool:
     meant: Any = MEANT.get(function, function)
     known = meant in op.functions or meant in BY_SHAPES or meant in UPDATES
     return known and is_without_errors(op)
+
+
+def is_by_shapes(function: Callable[..., Any]) -> bool:
+    """Whether a function, or a method, applies the same ops to all values of the same shapes and dtypes."""
+    return MEANT.get(function, function) in BY_SHAPES
 
 
 def is_without_errors(op: Operation) -> bool:
@@ -179,6 +196,7 @@ class Trace(NamedTuple):
         events: list[Event] = []
         entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
         used = _used(entries)
+        numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
             op, value, told = entry[0], entry[4], History(*entry[1:4])
@@ -196,7 +214,13 @@ class Trace(NamedTuple):
                     raise Unlearnable(WRITTEN)
             owners[told.key] = len(events) if writes is None else writes
             known[told.key] = Source(RESULT, len(events))
+            numbers[k] = len(events)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))
+        for k, call in self.calls.items():
+            if call.events > 1 and k in numbers:
+                n = numbers[k]
+                whole = all(numbers.get(k + j) == n + j for j in range(call.events))
+                events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
         source = _found(found, known)
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
@@ -247,6 +271,32 @@ def _with_sources(x: Any, known: dict[Any, Source]) -> Any:
         args = tuple(_with_sources(y, known) for y in x.args)
         return None if _has_unknown(args) else x._replace(args=args)
     return x
+
+
+def _as_one(events: Sequence[Event], n: int) -> Called | None:
+    """The call of several events from one on, if all that these are of are its arguments and constants.
+
+    A constant may have been computed of a number or an array that the call brings: then it is not of shapes
+    alone.
+    """
+    call = events[n].call
+    if call is None:
+        return None
+    brought, constants = call.brought(), []
+    given = {y for x in call.args for y in (x.parts if type(x) is Several else (x,)) if type(y) is Source}
+    for j, event in enumerate(events[n : n + call.events]):
+        if event.writes is not None or not is_without_errors(event.op):
+            return None
+        for q, source in enumerate(event.operands):
+            if source.kind < LIVE:
+                inside = source.kind == RESULT and source.value >= n
+                if not (inside or source in given):
+                    return None
+            elif source.kind == LIVE and (j, q) not in brought:
+                constants.append((j, q, source.value))
+    if constants and (brought or any(np.asarray(x).nbytes > COPIED for _, _, x in constants)):
+        return None
+    return call._replace(constants=tuple(constants))
 
 
 def _has_unknown(parts: Sequence[Any]) -> bool:

@@ -23,6 +23,7 @@ from tapegrad.compilation.events import (
     History,
     Several,
     Trace,
+    is_by_shapes,
     means,
     operands_of,
     record_of,
@@ -73,6 +74,7 @@ class Learner:
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._reason = ""
+        self._parts = 0  # how often a function of NumPy's was more than its operations
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
         words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
@@ -141,36 +143,63 @@ class Learner:
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        k, told = len(self.entries) // WIDTH, None
+        k, told, parts = len(self.entries) // WIDTH, None, self._parts
         if function in UPDATES:
             told = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # as it may be another
         out = how(*args, **kwargs)
         writes = told is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
-        if len(self.entries) == WIDTH * (k + count) and isinstance(out, Handle):
+        simple = isinstance(out, Handle) and all(isinstance(x, SIMPLE) for x in kwargs.values())
+        if simple and len(self.entries) == WIDTH * (k + count):
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
             same = writes or self.history_of(out) == History(*result)
-            if same and means(function, op) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
+            if same and means(function, op):
                 operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
-                brought = deque((q, x) for q, x in enumerate(operands) if type(x) not in (History, Flat))
+                brought = deque(
+                    (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
+                )
                 known = {x.told if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
                 given = tuple(self._given(x, known, brought) for x in told or args)
                 if UNKNOWN not in given and not brought:
                     self._calls[k] = Called(function, given, dict(kwargs), writes)
+        elif simple and told is None and parts == self._parts and is_by_shapes(function):
+            self._note_composed(function, args, kwargs, k, self.history_of(out))
         return out
 
-    def _given(self, x: Any, known: set[History], brought: deque[tuple[int, Any]]) -> Any:
+    def _note_composed(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, result: History | None
+    ) -> None:
+        """Note a call that the operations from one on make up, of which one gives its result."""
+        plain = [y for x in args for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
+        brought, gives = deque[tuple[Brought, Any]](), None
+        count = len(self.entries) // WIDTH - k
+        for j in range(count):
+            entry = self.entries[WIDTH * (k + j) : WIDTH * (k + j + 1)]
+            if History(*entry[1:4]) == result:
+                gives = j
+            for q, x in enumerate(operands_of(entry)):
+                if type(x) not in (History, Flat) and any(x is y for y in plain):
+                    brought.append((Brought(q, j), x))
+        given = tuple(self._given(x, None, brought) for x in args)
+        if gives is not None and UNKNOWN not in given and not brought:
+            self._calls[k] = Called(function, given, dict(kwargs), events=count, result=gives)
+
+    def note_parts(self) -> None:
+        """Know that the function of NumPy's at work is more than the operations that it applies."""
+        self._parts += 1
+
+    def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
 
-        A Tensor is one of the operands, which are `known`, as the value of another may tell what is done.
-        Operands that are no Tensors are `brought` by arguments in their order, each by one.
+        A Tensor is one of the operands, where these are `known`, as the value of another may tell what is
+        done. Operands that are no Tensors are `brought` by arguments in their order, each by one.
         """
         if brought and brought[0][1] is x:
-            return Brought(brought.popleft()[0])
+            return brought.popleft()[0]
         if isinstance(x, Handle):
             x = self.history_of(x) or UNKNOWN
         if type(x) is History:
-            return x if x in known else UNKNOWN
+            return x if known is None or x in known else UNKNOWN
         if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
             parts = tuple(self._given(part, known, brought) for part in x)
             return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)

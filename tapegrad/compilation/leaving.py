@@ -172,3 +172,4 @@ class Leaver(Follower):
     note = _handed_on("note")
     note_flat = _handed_on("note_flat")
     note_plain = _handed_on("note_plain")
+    note_parts = _handed_on("note_parts")
