@@ -81,7 +81,7 @@ OTHERS = (
     Limit("compilation.arena", "SMALLEST", "bytes of an array that a plan moves"),
     Limit("compilation.rows", "OFTEN", "products of each element of a cotangent"),
     Limit("compilation.kinds", "MOST_REASONS", "reasons why calls leave programs"),
-    Limit("compilation.events", "MOST_WRITTEN", "bytes of what writes give in a call that is learned from"),
+    Limit("compilation.learner", "MOST_WRITTEN", "bytes of what writes give in a call that is learned from"),
     Limit("engine.plan", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),
     Limit("kernels.replay.layout", "QUICK_INPUTS", "inputs of a gradient"),

@@ -39,7 +39,7 @@ NO_SIZE = {
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/events.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
     "compilation/learning.py": {"MOST_PATHS"},
     "compilation/memory.py": {"LARGE"},  # which tests/compilation/test_memory.py crosses
@@ -47,6 +47,7 @@ NO_SIZE = {
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS"},
     "compilation/calls.py": {"LIVE"},
+    "compilation/events.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
@@ -501,7 +502,7 @@ def reasons_for_leaving(n):
     assert left.get("other reasons", 0) == 2 * max(0, n - 8)
 
 
-@crosses("compilation.events", "MOST_WRITTEN")
+@crosses("compilation.learner", "MOST_WRITTEN")
 def bytes_that_a_write_gives(n):
     def f(x):
         y = x * 2.0

@@ -14,14 +14,16 @@ from tapegrad.compilation.events import (
     LIVE,
     POWER,
     PYTHON_S,
+    RESULT,
     WRITE,
     Brought,
+    Called,
     Event,
     Several,
     Source,
 )
 from tapegrad.compilation.passive import Operation
-from tapegrad.compilation.program import Program, alike
+from tapegrad.compilation.program import Program, alike, is_computed_anew
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.expected import expected
@@ -53,26 +55,56 @@ class Comparison:
             return layout.THIS_OBJECT, id(source.value)
         return layout.THIS_OBJECT, id(self.handle(source))
 
+    def called(self, k: int) -> Called | None:
+        """The call that begins with an event, if all its events give what Python would, of what it brings."""
+        call, program = self._program.events[k].call, self._program
+        if call is None or call.function is WRITE:
+            return None
+        if call.events == 1:
+            return call if program.exact[k] else None
+        known = call.brought() | {(j, q) for j, q, _ in call.constants}
+        for j, event in enumerate(program.events[k : k + call.events]):
+            if not program.exact[k + j] or is_computed_anew(event):
+                return None
+            for q, source in enumerate(event.operands):
+                if source.kind == LIVE and (j, q) not in known:
+                    return None  # an exponent that is another one in another call
+        return call
+
+    def restore(self, k: int, call: Called) -> None:
+        """Let operands of a call be those that it makes of shapes, as an event by itself may have others."""
+        for j, q, value in call.constants:
+            self._program.live[k + j][q][...] = value
+
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one."""
-        call = self._program.events[k].call
-        if call is None or call.function is WRITE or not self._program.exact[k]:
+        call = self.called(k)
+        if call is None:
             return 0
         named = [id(x) for pair in call.kwargs.items() for x in pair]
         given = [self._argument(k, x) for x in call.args]
         write = self._write(k + 1) if call.writes else 0
-        return self._words(call.function, len(call.kwargs), given, named, write)
+        handle = id(self.handle(Source(RESULT, k + call.result)))
+        constants = []
+        for j, q, value in call.constants:
+            buffer = self._program.live[k + j][q]
+            constant = np.empty_like(buffer)
+            constant[...] = value
+            self.kept.append(constant)
+            constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
+        head = write, call.events, handle, len(call.constants)
+        return self._words(call.function, len(call.kwargs), given, [*named, *constants], head)
 
     def _words(
         self,
         of: Any,
         names: int,
         arguments: Sequence[Expected],
-        named: Sequence[int] = (),
-        write: Address = 0,
+        behind: Sequence[int] = (),
+        head: tuple[int, int, int, int] = (0, 1, 0, 0),
     ) -> Address:
         given = [word for pair in arguments for word in pair]
-        return self._kept([id(of), len(arguments), names, write, *given, *named])
+        return self._kept([id(of), len(arguments), names, *head, *given, *behind])
 
     def _kept(self, words: Sequence[int]) -> Address:
         self.kept.append(np.array(words, np.int64))
@@ -108,7 +140,7 @@ class Comparison:
         if type(x) is Source:
             return layout.THIS_OBJECT, id(self.handle(x))
         if type(x) is Brought:
-            return self.operand(k, x.operand)
+            return self.operand(k + x.event, x.operand)
         if type(x) is Several:
             return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts])
         return layout.AN_INDEX if type(x) is tuple else layout.THIS_OBJECT, id(x)
@@ -213,7 +245,7 @@ class Comparison:
                     return False
             elif kind is Brought:
                 plain = type(x) is np.ndarray or isinstance(x, (*PYTHON_S, np.generic))
-                if not plain or not self.takes(k, wanted.operand, x, True):
+                if not plain or not self.takes(k + wanted.event, wanted.operand, x, True):
                     return False
             elif not alike(wanted, x):
                 return False

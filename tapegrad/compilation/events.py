@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.methods import MEANT, UPDATES
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
-from tapegrad.core import dispatch
-from tapegrad.core.base import Handle, requires_grad, value_of, wrap
-from tapegrad.core.dispatch import is_view_of
+from tapegrad.compilation.passive import Operation, Passive
+from tapegrad.core.base import Handle
+from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import BY_SHAPES
-from tapegrad.core.grad_mode import Mode, _enabled
-from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
-from tapegrad.tape.pool import shadow
-from tapegrad.tensor import Tensor
 
 POWER = MEANING[np.power]
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
-SIMPLE = int, str, type(None)  # what arguments that are no operands are
 UNKNOWN = object()
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
-MOST_EVENTS = 1 << 16  # operations of a program
-MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
-MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 
 
 class Unlearnable(Exception):
@@ -63,21 +51,32 @@ class Several(NamedTuple):
 
 
 class Brought(NamedTuple):
-    """A number or an array that a call brings, by the number of the operand that it is."""
+    """A number or an array that a call brings, by the operand that it is of which of the call's events."""
 
     operand: int
+    event: int = 0
 
 
 class Called(NamedTuple):
     """A call of a function of NumPy's, or a method, that means an op: operands as sources, all else as given.
 
     The op of an operator in place is followed by the one that `writes` its result to the first argument.
+    Any other call may be of several `events`, one after the other, of which one gives the `result`.
+    Operands that are none of its arguments, by event and number, are `constants`.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     writes: bool = False
+    events: int = 1
+    result: int = 0
+    constants: tuple[tuple[int, int, Any], ...] = ()
+
+    def brought(self) -> set[tuple[int, int]]:
+        """Which operands its arguments are, by event and number."""
+        parts = (y for x in self.args for y in (x.parts if type(x) is Several else (x,)))
+        return {(x.event, x.operand) for x in parts if type(x) is Brought}
 
 
 def WRITE() -> None:
@@ -106,6 +105,11 @@ def means(function: Callable[..., Any], op: Operation) -> bool:
     meant: Any = MEANT.get(function, function)
     known = meant in op.functions or meant in BY_SHAPES or meant in UPDATES
     return known and is_without_errors(op)
+
+
+def is_by_shapes(function: Callable[..., Any]) -> bool:
+    """Whether a function, or a method, applies the same ops to all values of the same shapes and dtypes."""
+    return MEANT.get(function, function) in BY_SHAPES
 
 
 def is_without_errors(op: Operation) -> bool:
@@ -192,6 +196,7 @@ class Trace(NamedTuple):
         events: list[Event] = []
         entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
         used = _used(entries)
+        numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
             op, value, told = entry[0], entry[4], History(*entry[1:4])
@@ -200,7 +205,7 @@ class Trace(NamedTuple):
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
             attrs, view = entry[6:8] if type(entry[5]) is list else ({}, False)
-            sources = tuple(_source(op, q, x, known) for q, x in enumerate(_operands(entry)))
+            sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands_of(entry)))
             call = _with_sources(self.calls.get(k), known)
             writes = None
             if k in self.writes:
@@ -209,14 +214,20 @@ class Trace(NamedTuple):
                     raise Unlearnable(WRITTEN)
             owners[told.key] = len(events) if writes is None else writes
             known[told.key] = Source(RESULT, len(events))
+            numbers[k] = len(events)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))
+        for k, call in self.calls.items():
+            if call.events > 1 and k in numbers:
+                n = numbers[k]
+                whole = all(numbers.get(k + j) == n + j for j in range(call.events))
+                events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
         source = _found(found, known)
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
 
 
-def _operands(entry: Sequence[Any]) -> list[Any]:
+def operands_of(entry: Sequence[Any]) -> list[Any]:
     """Operands of an operation that is listed."""
     if type(entry[5]) is list:
         return entry[5]
@@ -231,7 +242,7 @@ def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
         background.pause()
         told = History(*entry[1:4])
         if told.serial != FLAT or told in used:
-            used |= {x for x in _operands(entry) if type(x) is History}
+            used |= {x for x in operands_of(entry) if type(x) is History}
     return used
 
 
@@ -262,29 +273,38 @@ def _with_sources(x: Any, known: dict[Any, Source]) -> Any:
     return x
 
 
-def _is_apart(x: Handle, by: Handle) -> bool:
-    """Whether nothing else than one Tensor sees the memory of another, an array that can be written to."""
-    value, state = x._v, x._extra
-    if type(value) is not np.ndarray or not (value.flags.c_contiguous and value.flags.writeable):
-        return False
-    if state is None:
-        return True
-    storage = state.storage
-    if state.shown is not None or state.several or state.inference or state.retains_grad or state.volatile:
-        return False
-    if storage is None:
-        return True
-    memory = storage.memory
-    if storage.detached or memory.root is not value or memory.others(storage):
-        return False
-    return all(handle is x or handle is by for handle in storage.alive())
+def _as_one(events: Sequence[Event], n: int) -> Called | None:
+    """The call of several events from one on, if all that these are of are its arguments and constants.
+
+    A constant may have been computed of a number or an array that the call brings: then it is not of shapes
+    alone.
+    """
+    call = events[n].call
+    if call is None:
+        return None
+    brought, constants = call.brought(), []
+    given = {y for x in call.args for y in (x.parts if type(x) is Several else (x,)) if type(y) is Source}
+    for j, event in enumerate(events[n : n + call.events]):
+        if event.writes is not None or not is_without_errors(event.op):
+            return None
+        for q, source in enumerate(event.operands):
+            if source.kind < LIVE:
+                inside = source.kind == RESULT and source.value >= n
+                if not (inside or source in given):
+                    return None
+            elif source.kind == LIVE and (j, q) not in brought:
+                constants.append((j, q, source.value))
+    if constants and (brought or any(np.asarray(x).nbytes > COPIED for _, _, x in constants)):
+        return None
+    return call._replace(constants=tuple(constants))
 
 
 def _has_unknown(parts: Sequence[Any]) -> bool:
     return any(part is UNKNOWN for part in parts)
 
 
-def _history(x: Handle) -> History:
+def record_of(x: Handle) -> History:
+    """What tells a Tensor that has a history."""
     tape: Any = x._tape
     return History(id(x), tape.serial, x._at)
 
@@ -294,290 +314,3 @@ WRITTEN = "a Tensor was written to that is an argument, from outside, or shares 
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 WIDTH = layout.TRACE_ENTRIES
 FLAT = -1  # no serial of a tape
-
-
-class Learner:
-    """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
-
-    Compiled code lists operators and ufuncs as it records them.
-
-    Attributes
-    ----------
-    entries
-        The operations so far, see `Trace`.
-    tracing
-        The address of the words by which compiled code lists operations.
-    found
-        What tells the Tensor that the function has returned.
-    """
-
-    found: History
-
-    def __init__(self) -> None:
-        self.entries: list[Any] = []
-        self._arguments: list[np.ndarray] = []
-        self._histories: list[History] = []
-        self._calls: dict[int, Called] = {}
-        self._writes: dict[int, History] = {}
-        self._written = 0  # bytes that writes have given
-        self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
-        self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
-        self._reason = ""
-        words = np.zeros(layout.TRACE_WORDS, np.int64)
-        words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
-        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
-        words[layout.TRACE_SHADOWED] = LARGE
-        self._words, self.tracing = words.data, abi.address(words)
-
-    @property
-    def is_too_large(self) -> bool:
-        """Whether there are too many operations or bytes."""
-        return bool(self._words[layout.TRACE_BYTES] < 0)
-
-    @property
-    def reason(self) -> str:
-        """Why there is no program of it; empty if there is one."""
-        if self._reason or not self.is_too_large:
-            return self._reason
-        return f"it has over {MOST_EVENTS:,} operations or {MOST_BYTES:,} bytes, too many to keep"
-
-    def mode(self) -> Mode:
-        """Return a mode in which operations are listed."""
-        mode = Mode(True)
-        mode.matcher, mode.plain, mode.tracing = self, True, self.tracing
-        return mode
-
-    def add(self, x: Tensor, ours: bool = False) -> None:
-        """Know the Tensor of the next argument; its array is `ours` if nobody has it who may write to it."""
-        self._histories.append(_history(x))
-        self._arguments.append(np.asarray(x._v) if ours else np.array(x._v))
-        self._words[layout.TRACE_BYTES] -= self._arguments[-1].nbytes
-
-    def trace(self) -> Trace:
-        """Return what has come, which is ended by that."""
-        copies: dict[int, np.ndarray] = {}
-
-        def kept(x: Any, k: int, q: int) -> Any:
-            if type(x) is Flat:
-                if x.became_another or x.is_as_made():
-                    return x.told
-                x = x.value
-            if isinstance(x, Handle):
-                if requires_grad(x):
-                    self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
-                x = x._v
-            if not isinstance(x, np.ndarray):
-                return x
-            if id(x) not in copies:
-                copies[id(x)] = np.array(x)
-            return copies[id(x)]
-
-        entries, words = self.entries, self._words
-        held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
-        for at in self._brought:
-            k, x = at // WIDTH, entries[at]
-            if type(x) is list:
-                entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
-                continue
-            flat, entries[at - 2] = self._flat.get(entries[at - 2]), None
-            found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
-            if type(found) is History:
-                entries[at - 2 : at + 1] = found
-            else:
-                entries[at] = found
-        return Trace(entries, self._calls, self._writes, self._arguments, self._histories, held)
-
-    def call(
-        self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
-    ) -> Any:
-        """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        k, told = len(self.entries) // WIDTH, None
-        if function in UPDATES:
-            told = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # as it may be another
-        out = how(*args, **kwargs)
-        writes = told is not None and k + 1 in self._writes and out is args[0]
-        count = 2 + (k + 2 in self._writes) if writes else 1
-        if len(self.entries) == WIDTH * (k + count) and isinstance(out, Handle):
-            op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
-            same = writes or self.history_of(out) == History(*result)
-            if same and means(function, op) and all(isinstance(x, SIMPLE) for x in kwargs.values()):
-                operands = _operands(self.entries[WIDTH * k : WIDTH * (k + 1)])
-                brought = deque((q, x) for q, x in enumerate(operands) if type(x) not in (History, Flat))
-                known = {x.told if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
-                given = tuple(self._given(x, known, brought) for x in told or args)
-                if UNKNOWN not in given and not brought:
-                    self._calls[k] = Called(function, given, dict(kwargs), writes)
-        return out
-
-    def _given(self, x: Any, known: set[History], brought: deque[tuple[int, Any]]) -> Any:
-        """An argument as a later one is compared with it; UNKNOWN where it cannot be.
-
-        A Tensor is one of the operands, which are `known`, as the value of another may tell what is done.
-        Operands that are no Tensors are `brought` by arguments in their order, each by one.
-        """
-        if brought and brought[0][1] is x:
-            return Brought(brought.popleft()[0])
-        if isinstance(x, Handle):
-            x = self.history_of(x) or UNKNOWN
-        if type(x) is History:
-            return x if x in known else UNKNOWN
-        if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
-            parts = tuple(self._given(part, known, brought) for part in x)
-            return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
-        simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
-        return x if simple else UNKNOWN
-
-    def history_of(self, x: Handle) -> History | None:
-        """What tells a Tensor that was computed in the call; None for any other."""
-        if x._tape is not None:
-            return _history(x)
-        return self._flat[id(x)].told if self.follows(x) else None
-
-    def follows(self, x: Any) -> bool:
-        """Whether this is a Tensor without a history that was computed in the call."""
-        found = self._flat.get(id(x))
-        return found is not None and found.is_as_made()
-
-    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
-        """Expect nothing."""
-
-    def applied(self) -> None:
-        """Know that an op has been computed."""
-
-    def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
-        """Expect nothing."""
-
-    def part(self, x: Handle, index: Any) -> None:
-        """Expect nothing."""
-
-    def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
-        """Expect nothing."""
-        return False
-
-    def match(
-        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
-    ) -> Handle | None:
-        """Let compiled code record what is not expected, if it can."""
-        before: Any = _enabled.get()
-        if not before.plain or before.noting or before.timing:
-            return None
-        try:
-            try:
-                _enabled.set(True)
-                out = dispatch.record_natively(op, value, operands, attrs)
-            finally:
-                _enabled.set(before)
-        finally:
-            _enabled.set(before)  # an interrupt may have come as the other was about to be called
-        if out is not None:
-            self.note(op, operands, attrs, out)
-        return out
-
-    def wrap(self, value: Any, tape: Any, at: int) -> Handle:
-        """Return the Tensor of a result."""
-        return wrap(value, tape, at)
-
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
-        """List an operation."""
-        for q, x in enumerate(operands):
-            if isinstance(x, Handle) and x._tape is None and requires_grad(x):
-                self._reason = self._reason or OUTSIDE.format(q, op.name)
-        self._list(op, operands, attrs, out, _history(out))
-
-    def note_flat(
-        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
-    ) -> None:
-        """List what a function without a derivative has computed, if it may be computed again."""
-        known = flat_operation(function, args, names)
-        if known is not None:
-            self.note_plain(*known, out)
-
-    def note_plain(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
-    ) -> None:
-        """List an operation whose result has no history, if it is of Tensors that the call has computed.
-
-        Or of none, where a Tensor of zeros or ones is made.
-        """
-        handles = [x for x in operands if isinstance(x, Handle)]
-        followed = any(self.history_of(x) is not None for x in handles)
-        outside = any(requires_grad(x) and self.history_of(x) is None for x in handles)
-        ours = (followed and not outside) or (not handles and isinstance(op, Passive))
-        if ours and out._tape is None and out._extra is None:
-            told = History(id(out), FLAT, len(self._flat))
-            self._list(op, operands, attrs, out, told)
-            self._flat[id(out)] = Flat(out, out._v, told)
-
-    def written(self, x: Handle, new: Any, by: Handle) -> History | None:
-        """What tells a Tensor that is to be written to by itself or a view, if the write is to be listed.
-
-        That is one of an array that the call has computed, and that nothing else sees, to which what has a
-        derivative is written, or that has one. Any other write to what the call has computed, or of it, is
-        not learned from.
-        """
-        told = self.history_of(x)
-        if told is None and not requires_grad(new):
-            return None
-        if told is None or not _is_apart(x, by) or told in self._histories:
-            self._reason = self._reason or WRITTEN
-            return None
-        if told.serial == FLAT and not requires_grad(new):
-            return None
-        return told
-
-    def note_write(self, told: History, how: tuple[Any, ...], out: Handle) -> None:
-        """Know that the operation listed last was a write to what was told so.
-
-        It was at an index and by the view that is told, or None; without these it is a view's of the result.
-        """
-        self._written += out._v.nbytes
-        if self._written > MOST_WRITTEN:
-            self._reason = self._reason or f"writes have given {self._written:,} bytes, too many to keep"
-            return
-        self._writes[len(self.entries) // WIDTH - 1] = told
-        self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
-        flat = self._flat.get(id(out))
-        if flat is not None and flat.told == told:
-            flat.became_another = True
-
-    def _list(
-        self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History
-    ) -> None:
-        words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous
-        words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
-        if len(self.entries) >= words[layout.TRACE_LENGTH]:
-            words[layout.TRACE_BYTES] = -1
-        if self.reason:
-            return
-        given = []
-        for x in operands:
-            history = isinstance(x, Handle) and x._tape is not None
-            given.append(_history(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
-        if not all(type(x) is History for x in given):
-            self._brought.append(len(self.entries) + 5)
-        view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
-        value = shadow(value) if shadowed else value
-        self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)
-
-    def end(self, found: Any) -> None:
-        """Know what the function has returned, if it may be a result of these operations."""
-        if isinstance(found, Handle) and found._tape is not None:
-            self.found = _history(found)
-        else:
-            self._reason = self._reason or RETURNED.format(type(found).__name__)
-
-    def moves(self, x: Handle) -> bool:
-        """As `compute`."""
-        raise AttributeError("_v")
-
-    def like(self, x: Handle) -> Any:
-        """As `compute`."""
-        return self.compute(x)
-
-    def compute(self, x: Handle) -> Any:
-        """As of a `Matcher`; it has given no Tensors without a value."""
-        raise AttributeError("_v")
-
-    def leave(self, why: str) -> None:
-        """End nothing."""

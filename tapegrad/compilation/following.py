@@ -10,7 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from tapegrad.compilation.computing import number_of
-from tapegrad.compilation.events import ARGUMENT, RESULT, Learner, Source, moves
+from tapegrad.compilation.events import ARGUMENT, RESULT, Source, moves
+from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.passive import passive
 from tapegrad.compilation.paths import EVENT_BYTES, Path
 from tapegrad.core import compiled_methods

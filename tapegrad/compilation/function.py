@@ -11,9 +11,9 @@ from typing import Any, overload
 import numpy as np
 
 from tapegrad.compilation import methods
-from tapegrad.compilation.events import Learner
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
+from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.events import RESULT, Learner, Source
+from tapegrad.compilation.events import RESULT, Source
 from tapegrad.compilation.explanation import Calls
+from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.pace import Pace

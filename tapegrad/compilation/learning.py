@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events import RESULT, History, Learner, Source, Trace, Unlearnable
+from tapegrad.compilation.events import RESULT, History, Source, Trace, Unlearnable
+from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program, loosened

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Learner, Source
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.following import Follower
+from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, value_of
@@ -171,3 +172,4 @@ class Leaver(Follower):
     note = _handed_on("note")
     note_flat = _handed_on("note_flat")
     note_plain = _handed_on("note_plain")
+    note_parts = _handed_on("note_parts")

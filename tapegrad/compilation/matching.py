@@ -122,8 +122,8 @@ class Matcher(Leaver):
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
-        if k < len(self.program.events) and self.program.exact[k] and _enabled.get() is self.mode:
-            known = self.program.events[k].call
+        if k < len(self.program.events) and _enabled.get() is self.mode:
+            known = self.path.comparison.called(k)
             if (
                 known is not None
                 and not known.writes
@@ -132,8 +132,9 @@ class Matcher(Leaver):
                 and error_mode.get() is self.handling
                 and self.path.comparison.are_given(k, known.args, args)
             ):
-                self.state[layout.NEXT_EVENT] += EVENT_BYTES
-                return self.results[k]
+                self.path.comparison.restore(k, known)
+                self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
+                return self.path.comparison.handle(Source(RESULT, k + known.result))
         return how(*args, **kwargs)
 
     def part(self, x: Handle, index: Any) -> Handle | None:

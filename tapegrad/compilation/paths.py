@@ -249,10 +249,13 @@ class Path(Computation):
             second = f"{len(self.product.program.events)} for second derivatives"
             how = self.product.planning.explain()
             second += how and f" {how}"
-        compared = int(np.sum((ops > NO_OP) | (self.words[:-1, layout.EVENT_CALL] != 0)))
+        compared = ops > NO_OP
+        for k in np.flatnonzero(self.words[:-1, layout.EVENT_CALL]):
+            call = events[k].call
+            compared[k : k + (1 if call is None else call.events)] = True
         by_python = tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
-        return Way(self.served, len(events), compared, by_python, self.result, second, fused)
+        return Way(self.served, len(events), int(compared.sum()), by_python, self.result, second, fused)
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""

@@ -451,6 +451,16 @@ def is_compared() -> bool:
     return type(mode) is Mode and mode.matcher is not None and mode.plain
 
 
+def note_parts() -> None:
+    """Let a program that learns operations know that a function of NumPy's is more than these.
+
+    It warns, or has another handling of errors of numbers. So its calls are not compared as a whole.
+    """
+    mode = enabled()
+    if type(mode) is Mode and mode.matcher is not None:
+        mode.matcher.note_parts()
+
+
 def is_followed(x: Operand) -> bool:
     """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
     mode = enabled()

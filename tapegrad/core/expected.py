@@ -65,6 +65,9 @@ class Matcher(Protocol):
     ) -> None:
         """Take note of what a function without a derivative has computed."""
 
+    def note_parts(self) -> None:
+        """Take note that the function of NumPy's at work is more than the operations that it applies."""
+
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor of this program be written to at an index; whether that is expected."""
 

@@ -281,7 +281,7 @@ def diagonal(a: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return join(a, out, of) if of is not None and is_view_of(out._v, of) else out
 
 
-@composed(np.trace)
+@composed(np.trace, by_shapes=True)
 def trace(
     a: Operand, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DType = None, out: Out = None
 ) -> Tensor:

@@ -23,7 +23,7 @@ def conjugate(x: Operand) -> Any:
     return np.conj(x) if like_of(x).dtype.kind == "c" else x
 
 
-@composed(np.tensordot)
+@composed(np.tensordot, by_shapes=True)
 def tensordot(
     a: Operand, b: Operand, axes: int | tuple[int | Sequence[int], int | Sequence[int]] = 2
 ) -> TensorOrArray:
@@ -61,7 +61,7 @@ def vdot(a: Operand, b: Operand, /) -> TensorOrArray:
     return dot(conjugate(a), b)
 
 
-@composed(np.kron)
+@composed(np.kron, by_shapes=True)
 def kron(a: Operand, b: Operand) -> TensorOrArray:
     """Copies of the second array, each times an element of the first."""
     a, b = tensor_of(a), tensor_of(b)
@@ -72,7 +72,7 @@ def kron(a: Operand, b: Operand) -> TensorOrArray:
     return laid(left * right, tuple(p * q for p, q in zip(one, two, strict=True)))
 
 
-@composed(np.cross)
+@composed(np.cross, by_shapes=True)
 def cross(
     a: TensorOrArray,
     b: TensorOrArray,

@@ -413,7 +413,7 @@ def diagonal(x: Operand, /, *, offset: int = 0) -> TensorOrArray:
     return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
 
 
-@implements(np.linalg.trace)
+@implements(np.linalg.trace, by_shapes=True)
 def trace(x: Operand, /, *, offset: int = 0, dtype: DType = None) -> TensorOrArray:
     """Sums of diagonals of matrices."""
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
@@ -426,7 +426,7 @@ def _linalg_matmul(x1: Operand, x2: Operand, /) -> TensorOrArray:
 implements(np.linalg.matmul)(_linalg_matmul)
 
 
-@implements(np.linalg.outer)
+@implements(np.linalg.outer, by_shapes=True)
 def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
     """All products of elements of two vectors."""
     x1, x2 = tensor_of(x1), tensor_of(x2)

@@ -31,7 +31,7 @@ def _cut(
 # ---------------------------------------------------------------- differences and integrals
 
 
-@composed(np.diff)
+@composed(np.diff, by_shapes=True)
 def diff(
     a: TensorOrArray, n: int = 1, axis: int = -1, prepend: Any = NOT_GIVEN, append: Any = NOT_GIVEN
 ) -> TensorOrArray:
@@ -76,7 +76,7 @@ def ediff1d(
     return concatenate([x for x in (first, found, last) if x is not None])
 
 
-@composed(np.gradient)
+@composed(np.gradient, by_shapes=True)
 def gradient(f: Operand, *varargs: Operand, axis: Axis = None, edge_order: int = 1) -> Any:
     """Central differences inside, differences of first or second order at the edges."""
     f = tensor_of(f)
@@ -143,7 +143,7 @@ def _slope(f: Any, h: Any, at: int, order: int) -> TensorOrArray:
     return joined if at == f.ndim - 1 else np.moveaxis(joined, -1, at)
 
 
-@composed(np.trapezoid)
+@composed(np.trapezoid, by_shapes=True)
 def trapezoid(
     y: Operand, x: Operand | None = None, dx: TensorOrArray | float = 1.0, axis: int = -1
 ) -> TensorOrArray:

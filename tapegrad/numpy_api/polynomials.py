@@ -26,7 +26,7 @@ def _coefficients(what: str, p: Operand, number: bool = True) -> TensorOrArray:
     return p
 
 
-@composed(np.polyval)
+@composed(np.polyval, by_shapes=True)
 def polyval(p: Operand, x: Operand) -> TensorOrArray:
     """Value of a polynomial."""
     p, x = _coefficients("polyval", p), tensor_of(x)
@@ -40,7 +40,7 @@ def _longer(a: TensorOrArray, n: int) -> TensorOrArray:
     return concatenate([np.zeros(n - a.shape[0], a.dtype), a]) if a.shape[0] < n else a
 
 
-@composed(np.polyadd)
+@composed(np.polyadd, by_shapes=True)
 def polyadd(a1: Operand, a2: Operand) -> TensorOrArray:
     """Sum of polynomials."""
     a1, a2 = _coefficients("polyadd", a1), _coefficients("polyadd", a2)
@@ -48,7 +48,7 @@ def polyadd(a1: Operand, a2: Operand) -> TensorOrArray:
     return _longer(a1, n) + _longer(a2, n)
 
 
-@composed(np.polysub)
+@composed(np.polysub, by_shapes=True)
 def polysub(a1: Operand, a2: Operand) -> TensorOrArray:
     """Difference of polynomials."""
     a1, a2 = _coefficients("polysub", a1), _coefficients("polysub", a2)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed, value_of
+from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import implements
 from tapegrad.core.saved_values import save_arrays
@@ -84,7 +84,7 @@ def _owned(x: TensorOrArray, source: Operand) -> TensorOrArray:
     return wrap(x)
 
 
-@implements(np.outer)
+@implements(np.outer, by_shapes=True)
 def outer(a: Operand, b: Operand, out: Out = None) -> TensorOrArray:
     """All products of elements of two arrays."""
     if out is not None:
@@ -112,7 +112,7 @@ def apply_keeping_factors(name: str, *operands: Operand) -> Tensor:
     return found
 
 
-@implements(np.einsum)
+@implements(np.einsum, by_shapes=True)
 def einsum(
     *operands: Any, out: Out = None, optimize: bool | str | Sequence[str | tuple[int, ...]] = False,
     dtype: DType = None, order: str = "K", casting: str = "safe",
@@ -129,7 +129,7 @@ def einsum(
     arrays = [tensor_of(x) for x in arrays]
     if dtype is not None:
         for x in arrays:
-            if not np.can_cast(value_of(x), dtype, casting):  # type: ignore[arg-type]
+            if not np.can_cast(like_of(x).dtype, dtype, casting):  # type: ignore[arg-type]
                 raise TypeError(
                     f"einsum: operands of dtype {like_of(x).dtype} as {np.dtype(dtype)}: not with {casting=}"
                 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, Handle, NotGiven, like_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared
+from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.core.expected import expected
 from tapegrad.core.functions import FUNCTIONS, implements
 from tapegrad.errors import DTypeError
@@ -199,6 +199,7 @@ def _spread(
     deviation = x - mean
     if mask is not None:
         deviation = choose(mask, deviation, deviation.dtype.type(0))
+    note_parts()
     with np.errstate(divide="ignore", invalid="ignore"):
         square = deviation * np.conj(deviation)
         square = np.real(square) if square.dtype.kind == "c" else deviation * deviation
@@ -222,13 +223,13 @@ def root(variance: Operand) -> TensorOrArray:
     return choose(flat, 0.0, np.sqrt(choose(flat, 1.0, variance)))
 
 
-@implements(np.var)
+@implements(np.var, by_shapes=True)
 def var(a: Operand, *args: Any, **kwargs: Any) -> TensorOrArray:
     """Variance over axes."""
     return _spread(np.var, a, *args, **kwargs)
 
 
-@implements(np.std)
+@implements(np.std, by_shapes=True)
 def std(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, *args: int, **kwargs: Any
 ) -> TensorOrArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, NotGiven, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared
+from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
@@ -22,7 +23,7 @@ from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, is_tensor
 NOT_GIVEN = np._NoValue
 
 
-@composed(np.ptp)
+@composed(np.ptp, by_shapes=True)
 def ptp(
     a: Operand, axis: Axis = None, out: Out = None, keepdims: bool | NotGiven = NOT_GIVEN
 ) -> TensorOrArray:
@@ -31,7 +32,7 @@ def ptp(
     return np.max(a, axis=axis, keepdims=keep) - np.min(a, axis=axis, keepdims=keep)
 
 
-@composed(np.average)
+@composed(np.average, by_shapes=True)
 def average(
     a: Operand, axis: Axis = None, weights: Operand | None = None, returned: bool = False, *,
     keepdims: bool | NotGiven = NOT_GIVEN,
@@ -69,7 +70,7 @@ def _weights_of(a: Operand, weights: Operand, axis: Axis) -> Any:
     return reshape(weights, tuple(n if d in where_ else 1 for d, n in enumerate(shape)))
 
 
-@composed(np.cov)
+@composed(np.cov, by_shapes=True)
 def cov(
     m: Operand, y: Operand | None = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
     fweights: Any = None, aweights: Any = None, *, dtype: DType = None,
@@ -77,7 +78,7 @@ def cov(
     """Covariances of variables, by default the rows."""
     x = _observations("cov", m, rowvar)
     if y is not None:
-        x = np.concatenate([x, _observations("cov", y, rowvar, value_of(m))], axis=0)
+        x = np.concatenate([x, _observations("cov", y, rowvar, like_of(m))], axis=0)
     dtype = np.result_type(*(like_of(tensor_of(v)) for v in (m, y) if v is not None), np.float64) \
         if dtype is None else np.dtype(dtype)  # fmt: skip
     x = astype(x, dtype) if is_tensor(x) else np.asarray(x, dtype)
@@ -108,13 +109,16 @@ def cov(
         divisor = total - ddof
     else:
         divisor = total - ddof * np.sum(weights * aweights) / total
+    handling: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if float(plain(divisor)) <= 0:
+        note_parts()
+        handling = np.errstate(divide="ignore", invalid="ignore")
         warnings.warn(f"cov: {divisor} degrees of freedom", RuntimeWarning, stacklevel=4)
         divisor = 0.0
     x = np.astype(x - mean, dtype, copy=False)
     other = x if weights is None else x * weights
     found = np.matmul(x, conjugate(np.transpose(other)))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with handling:
         found = np.astype(found * np.divide(1.0, divisor), found.dtype, copy=False)
     return np.squeeze(found) if 1 in found.shape else found
 
@@ -181,17 +185,17 @@ def _without(function: Callable[..., Any], fill: float) -> Callable[..., Any]:
     return reduced
 
 
-composed(np.nansum)(_without(np.sum, 0.0))
-composed(np.nanprod)(_without(np.prod, 1.0))
+composed(np.nansum, by_shapes=True)(_without(np.sum, 0.0))
+composed(np.nanprod, by_shapes=True)(_without(np.prod, 1.0))
 
 
-@composed(np.nancumsum)
+@composed(np.nancumsum, by_shapes=True)
 def nancumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running sum without nan."""
     return np.cumsum(_filled(a, 0.0)[0], axis=axis, dtype=dtype)
 
 
-@composed(np.nancumprod)
+@composed(np.nancumprod, by_shapes=True)
 def nancumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running product without nan."""
     return np.cumprod(_filled(a, 1.0)[0], axis=axis, dtype=dtype)

@@ -26,6 +26,11 @@ SIMPLE = [
     "m = m.T * s",
     "s = np.trace(m)",
     "y = m[k % 4]",
+    "s = np.var(y, ddof=k % 2) + s",
+    "y = np.std(m, axis=k % 2) + x",
+    "y = np.gradient(y) + np.ptp(m, 0) * s",
+    "s = s * np.average(y) + np.diff(m, axis=k % 2)[1, 1]",
+    "m = np.cov(m + np.outer(x, x))",
 ]
 INDICES = [
     "y = y[::-1]",

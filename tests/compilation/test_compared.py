@@ -1,5 +1,7 @@
 """What is compared in compiled code: a call that a program serves comes to no comparison in Python."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,10 @@ COMPARED = {
     "writes in place": "X[0] += Y[1]; X[1:-1] *= 2; X[:, 0] -= A[:, 1]; s = X[0, 1] + X[2, 2]",
     "large numbers in indices": "W[300:600] = V; W[500:550] *= 2.0; s = W[599] + W[450:500].sum()",
     "columns": "s = (X[0] * T[:, 1, 0] + T[:, 2, 2]).sum() + (T[:, 4:, 1] * X * T[:, :4, 1] / Y)[0, 0]",
+    "several operations": "s = X.var() + np.std(X, axis=0, ddof=1)[1] + X.trace() + np.outer(X, Y)[1, 2]",
+    "statistics": "s = np.ptp(X) * np.average(X) + np.cov(X)[0, 1] + X.std(1, keepdims=True)[0, 0]",
+    "neighbours": "s = np.diff(X)[0, 1] + np.gradient(X[0])[1] + np.trapezoid(X[1]) + np.nansum(X)",
+    "sums of products": "s = np.einsum('ij,jk->ik', X, X)[0, 1] + np.kron(X, X)[2, 3] + np.tensordot(X, X)",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """
@@ -106,7 +112,13 @@ BY_SHAPES = {  # a call of each
     np.copy: "(x)", np.atleast_1d: "(x[0, 0])", np.atleast_2d: "(x[0])", np.atleast_3d: "(x)",
     np.repeat: "(x, 2, axis=0)", np.tile: "(x, 2)", np.resize: "(x, (2, 3))", np.roll: "(x, 1)",
     np.delete: "(x, 1, 0)", np.diag: "(x[0])", np.diagflat: "(x)", np.tril: "(x)", np.triu: "(x, 1)",
-    np.pad: "(x, 1)",
+    np.pad: "(x, 1)", np.var: "(x, axis=0, ddof=1)", np.std: "(x, axis=1, keepdims=True)", np.ptp: "(x, 0)",
+    np.average: "(x, 1)", np.cov: "(x)", np.nansum: "(x, axis=0)", np.nanprod: "(x, axis=0)",
+    np.nancumsum: "(x)", np.nancumprod: "(x, 0)", np.diff: "(x, 2, axis=0)", np.gradient: "(x, axis=1)",
+    np.trapezoid: "(x, axis=0)", np.outer: "(x, x)", np.linalg.outer: "(x[0], x[1])",
+    np.tensordot: "(x, x, 1 + (x.ndim == 2))", np.kron: "(x, x)", np.cross: "(x[:, :3], x[:, 1:])",
+    np.einsum: "('ij,kj->ik', x, x)", np.trace: "(x, 1)", np.linalg.trace: "(x)", np.polyval: "(x[0], x)",
+    np.polyadd: "(x[0], x[1, :3])", np.polysub: "(x[0], x[1, :3])",
 }  # fmt: skip
 
 
@@ -133,3 +145,137 @@ def test_it_is_the_same_operation_whatever_the_values(function):
             np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13, err_msg=str(k))
     ((way,),) = [kind.ways for kind in compiled.explain().kinds]
     assert way.calls >= 2 * len(values) - 2 and way.compared >= way.operations - 1
+
+
+def both(f, calls):
+    """Whether a program gives what recording does, with the same warnings, for arguments of these calls."""
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for args in calls:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = compiled.value_and_grad(*args)
+        with warnings.catch_warnings(record=True) as wanted_told:
+            warnings.simplefilter("always")
+            wanted = recorded(*args)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
+        assert [str(w.message) for w in told] == [str(w.message) for w in wanted_told]
+    return compiled
+
+
+def test_options_of_calls_of_several_operations_are_compared():
+    def f(x, k):
+        return (
+            np.var(x, axis=1, ddof=k % 3)[0] * x.std(0, keepdims=k % 2 == 0).sum()
+            + np.diff(x, k % 2 + 1)[0, 0]
+        )
+
+    both(f, [(X + 0.1 * k, k) for k in range(40)])
+
+
+def test_numbers_that_functions_make_of_shapes_are_theirs_again():
+    """The same operations by themselves may have had another number there."""
+
+    def f(x, k):
+        if k % 4 < 2:
+            return np.var(x)
+        d = x - np.mean(x, axis=0, keepdims=True)
+        return np.sum(d * d, axis=0) / np.float64(k)
+
+    compiled = both(f, [(V + 0.1 * k, k) for k in range(24)])
+    assert [way.calls for kind in compiled.explain().kinds for way in kind.ways] == [22]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.var(x, ddof=4)",
+        "np.std(x, ddof=5)",
+        "np.var(x * 1j) + np.var(x + 1j, ddof=4)",
+        "np.cov(x[:1])",
+        "np.cov(np.stack([x, x])[:, :1])[0, 1]",
+        "np.cov(x, x * y, ddof=3)[0, 1]",
+        "np.average(x, weights=y)",
+        "np.average(x, None, y * 2.0)",
+        "np.gradient(x, k + 0.5)[1]",
+        "np.gradient(x, y)[1]",
+        "np.trapezoid(x, y) + np.trapezoid(x, dx=0.1 * k)",
+        "np.diff(x, prepend=k, append=1.0 * k)[0]",
+        "np.polyval(x, 0.1 * k) + np.polyval(y, x)[1]",
+        "np.outer(x, y)[1, 2] + np.outer(y, x)[1, 2]",
+        "np.einsum('i,i->' if k % 2 else 'i,j->', x, y)",
+        "np.einsum(x, [0], y, [0])",
+        "np.var(x, where=y > 0.5 * k)",
+        "np.std(x, mean=np.mean(x[:k % 3 + 1]))",
+        "np.var(x, dtype=np.float32 if k % 2 else np.float64)",
+        "np.tensordot(x, y, axes=[[0], [0]])",
+        "np.nansum(np.where(y > 0.5 * k, x, np.nan))",
+        "np.cov(x, aweights=np.abs(y))",
+        "np.std(np.stack([x, x, x[:, ...]]), 0)[1]",
+    ],
+)
+def test_what_functions_of_several_operations_are_given(text):
+    def f(x, k):
+        y = np.array([0.2, 0.4, 1.0, 3.0]) + k  # noqa: F841
+        return np.real(np.sum(eval(text)))
+
+    both(f, [(V + 0.1 * k, k) for k in range(12)])
+
+
+KEPT = {}
+UNWRAPPED = {  # what np.unwrap might do, and what calls it
+    "a constant computed of a number": (lambda x, h: x * h + 2.0 * h, "np.unwrap(y, 0.5 + k)"),
+    "a constant computed of an array": (lambda x, h: x * h + np.exp(h), "np.unwrap(y, np.full(4, 0.1 * k))"),
+    "a constant computed of a name": (
+        lambda x, name: x * len(name) * 0.5,
+        "np.unwrap(y, ''.join(['a', 'bc'])) if k % 4 < 2 else y * k * (0.5 + k)",
+    ),
+    "another Tensor": (lambda x: x * 2.0 + KEPT["z"], "KEPT.update(z=z if k % 2 else y) or np.unwrap(y)"),
+    "an exponent": (lambda x, n: x ** (n + 0.5) * 2.0, "np.unwrap(y, k % 3 + 1)"),
+    "an index": (lambda x, n: x[[n, 0, 1]] * 2.0, "np.unwrap(y, k % 3 + 1)[0]"),
+    "a write": (lambda x: (x * 2.0 + 1.0).fill_(0.5) * x, "np.unwrap(y) if k % 3 else y"),
+    "an error": (
+        lambda x: np.linalg.inv(x * np.eye(4)) * 2.0,
+        "attempt(lambda: np.unwrap(y - (k % 4) * 0.5))",
+    ),
+    "its argument": (lambda x: (np.sin(x) * 2.0, x)[1], "np.unwrap(y)"),
+}
+
+
+def attempt(call):
+    try:
+        return call()
+    except np.linalg.LinAlgError:
+        return 0.5
+
+
+@pytest.mark.parametrize(("how", "text"), UNWRAPPED.values(), ids=UNWRAPPED)
+def test_what_a_function_of_several_operations_may_read(how, text, monkeypatch):
+    monkeypatch.setitem(tables.FUNCTIONS, np.unwrap, how)
+
+    def f(x, k):
+        y, z = x * 1.0, np.sin(x)
+        return np.sum(eval(text, {**globals(), "y": y, "z": z, "k": k})) + np.sum(z)
+
+    tables.BY_SHAPES.add(np.unwrap)
+    try:
+        both(f, [(np.array([0.5, 1.0, 1.5, 2.0]) * (1.0 + 0.1 * (k // 8)), k) for k in range(32)])
+    finally:
+        tables.BY_SHAPES.discard(np.unwrap)
+        KEPT.clear()
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("n", [-1, 0, 1])
+def test_constants_of_many_elements(n, monkeypatch):
+    """Those that are larger than what compiled code copies are compared by the operations."""
+    count = COPIED // 8 + n
+    before = tables.FUNCTIONS[np.unwrap]
+    tables.FUNCTIONS[np.unwrap] = lambda x: np.sum(x * np.arange(float(count))) * 2.0
+    tables.BY_SHAPES.add(np.unwrap)
+    try:
+        text = "s = np.unwrap(np.broadcast_to(s, (C,)))"
+        assert bool(served(text, np.ones((4, 4)), monkeypatch, C=count)) is (n > 0)
+    finally:
+        tables.FUNCTIONS[np.unwrap] = before
+        tables.BY_SHAPES.discard(np.unwrap)

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.compilation import events, kinds
+from tapegrad.compilation import kinds, learner
 from tapegrad.compilation.learning import MOST_PATHS
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.reverse import FEW
@@ -685,7 +685,7 @@ def test_eight_ways_are_learned_and_no_more():
 
 @pytest.mark.parametrize(("limit", "most"), [("MOST_EVENTS", 4), ("MOST_BYTES", 4 * 24 + 8)])
 def test_what_is_too_large_is_recorded(monkeypatch, limit, most):
-    monkeypatch.setattr(events, limit, most)
+    monkeypatch.setattr(learner, limit, most)
     f = lambda x, n: np.sum(x * 2.0 * 3.0 * 4.0) if n == 4 else np.sum(x * 2.0 * 3.0 * 4.0 * 5.0)
     for n in (4, 5):
         compiled = tg.compile(f)

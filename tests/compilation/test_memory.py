@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import events, memory
+from tapegrad.compilation import learner, memory
 from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import ROW_GROUP, SHADOWED
@@ -185,7 +185,7 @@ def test_calls_of_tensors():
 @pytest.mark.parametrize("count", [2 * SHADOWED - 4, 2 * SHADOWED + 1])
 def test_large_results_weigh_a_part_of_their_size(count, monkeypatch):
     """The argument as a whole, each result one of 32 parts of that."""
-    monkeypatch.setattr(events, "MOST_BYTES", 3 * LARGE)
+    monkeypatch.setattr(learner, "MOST_BYTES", 3 * LARGE)
 
     def f(x):
         for _ in range(count):

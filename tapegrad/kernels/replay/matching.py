@@ -74,7 +74,10 @@ def matched_call(function: int, args: int, names: int) -> int:
         if is_same(w[named + 2 * q + 1], found) == 0:
             return UNHANDLED
     if w.call_write == 0:
-        return gone_on(event)
+        constants = named + 2 * w.call_names
+        for q in range(w.call_constants):
+            copy(w[constants + 3 * q], w[constants + 3 * q + 1], w[constants + 3 * q + 2])
+        return gone_past(event, w.call_events, w.call_handle)
     to = i64(args + TUPLE_ITEMS_AT)[0]
     if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
         return UNHANDLED

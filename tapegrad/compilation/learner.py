@@ -1,0 +1,380 @@
+"""What sees a call being recorded, so that a program can be made of it."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.compilation.events import (
+    FLAT,
+    OUTSIDE,
+    RETURNED,
+    UNKNOWN,
+    WIDTH,
+    WRITE,
+    WRITTEN,
+    Brought,
+    Called,
+    Flat,
+    History,
+    Several,
+    Trace,
+    is_by_shapes,
+    means,
+    operands_of,
+    record_of,
+)
+from tapegrad.compilation.memory import LARGE
+from tapegrad.compilation.methods import UPDATES
+from tapegrad.compilation.passive import Operation, Passive, flat_operation
+from tapegrad.core import dispatch
+from tapegrad.core.base import Handle, requires_grad, value_of, wrap
+from tapegrad.core.dispatch import is_view_of
+from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
+from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tape.pool import shadow
+from tapegrad.tensor import Tensor
+
+SIMPLE = int, str, type(None)  # what arguments that are no operands are
+MOST_EVENTS = 1 << 16  # operations of a program
+MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
+MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
+
+
+class Learner:
+    """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
+
+    Compiled code lists operators and ufuncs as it records them.
+
+    Attributes
+    ----------
+    entries
+        The operations so far, see `Trace`.
+    tracing
+        The address of the words by which compiled code lists operations.
+    found
+        What tells the Tensor that the function has returned.
+    """
+
+    found: History
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self._arguments: list[np.ndarray] = []
+        self._histories: list[History] = []
+        self._calls: dict[int, Called] = {}
+        self._writes: dict[int, History] = {}
+        self._written = 0  # bytes that writes have given
+        self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
+        self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
+        self._reason = ""
+        self._parts = 0  # how often a function of NumPy's was more than its operations
+        words = np.zeros(layout.TRACE_WORDS, np.int64)
+        words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
+        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
+        words[layout.TRACE_SHADOWED] = LARGE
+        self._words, self.tracing = words.data, abi.address(words)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether there are too many operations or bytes."""
+        return bool(self._words[layout.TRACE_BYTES] < 0)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no program of it; empty if there is one."""
+        if self._reason or not self.is_too_large:
+            return self._reason
+        return f"it has over {MOST_EVENTS:,} operations or {MOST_BYTES:,} bytes, too many to keep"
+
+    def mode(self) -> Mode:
+        """Return a mode in which operations are listed."""
+        mode = Mode(True)
+        mode.matcher, mode.plain, mode.tracing = self, True, self.tracing
+        return mode
+
+    def add(self, x: Tensor, ours: bool = False) -> None:
+        """Know the Tensor of the next argument; its array is `ours` if nobody has it who may write to it."""
+        self._histories.append(record_of(x))
+        self._arguments.append(np.asarray(x._v) if ours else np.array(x._v))
+        self._words[layout.TRACE_BYTES] -= self._arguments[-1].nbytes
+
+    def trace(self) -> Trace:
+        """Return what has come, which is ended by that."""
+        copies: dict[int, np.ndarray] = {}
+
+        def kept(x: Any, k: int, q: int) -> Any:
+            if type(x) is Flat:
+                if x.became_another or x.is_as_made():
+                    return x.told
+                x = x.value
+            if isinstance(x, Handle):
+                if requires_grad(x):
+                    self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
+                x = x._v
+            if not isinstance(x, np.ndarray):
+                return x
+            if id(x) not in copies:
+                copies[id(x)] = np.array(x)
+            return copies[id(x)]
+
+        entries, words = self.entries, self._words
+        held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
+        for at in self._brought:
+            k, x = at // WIDTH, entries[at]
+            if type(x) is list:
+                entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
+                continue
+            flat, entries[at - 2] = self._flat.get(entries[at - 2]), None
+            found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
+            if type(found) is History:
+                entries[at - 2 : at + 1] = found
+            else:
+                entries[at] = found
+        return Trace(entries, self._calls, self._writes, self._arguments, self._histories, held)
+
+    def call(
+        self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
+    ) -> Any:
+        """Return what a function of NumPy's gives, and note how it was called if it means an op."""
+        k, told, parts = len(self.entries) // WIDTH, None, self._parts
+        if function in UPDATES:
+            told = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # as it may be another
+        out = how(*args, **kwargs)
+        writes = told is not None and k + 1 in self._writes and out is args[0]
+        count = 2 + (k + 2 in self._writes) if writes else 1
+        simple = isinstance(out, Handle) and all(isinstance(x, SIMPLE) for x in kwargs.values())
+        if simple and len(self.entries) == WIDTH * (k + count):
+            op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
+            same = writes or self.history_of(out) == History(*result)
+            if same and means(function, op):
+                operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
+                brought = deque(
+                    (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
+                )
+                known = {x.told if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
+                given = tuple(self._given(x, known, brought) for x in told or args)
+                if UNKNOWN not in given and not brought:
+                    self._calls[k] = Called(function, given, dict(kwargs), writes)
+        elif simple and told is None and parts == self._parts and is_by_shapes(function):
+            self._note_composed(function, args, kwargs, k, self.history_of(out))
+        return out
+
+    def _note_composed(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, result: History | None
+    ) -> None:
+        """Note a call that the operations from one on make up, of which one gives its result."""
+        plain = [y for x in args for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
+        brought, gives = deque[tuple[Brought, Any]](), None
+        count = len(self.entries) // WIDTH - k
+        for j in range(count):
+            entry = self.entries[WIDTH * (k + j) : WIDTH * (k + j + 1)]
+            if History(*entry[1:4]) == result:
+                gives = j
+            for q, x in enumerate(operands_of(entry)):
+                if type(x) not in (History, Flat) and any(x is y for y in plain):
+                    brought.append((Brought(q, j), x))
+        given = tuple(self._given(x, None, brought) for x in args)
+        if gives is not None and UNKNOWN not in given and not brought:
+            self._calls[k] = Called(function, given, dict(kwargs), events=count, result=gives)
+
+    def note_parts(self) -> None:
+        """Know that the function of NumPy's at work is more than the operations that it applies."""
+        self._parts += 1
+
+    def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
+        """An argument as a later one is compared with it; UNKNOWN where it cannot be.
+
+        A Tensor is one of the operands, where these are `known`, as the value of another may tell what is
+        done. Operands that are no Tensors are `brought` by arguments in their order, each by one.
+        """
+        if brought and brought[0][1] is x:
+            return brought.popleft()[0]
+        if isinstance(x, Handle):
+            x = self.history_of(x) or UNKNOWN
+        if type(x) is History:
+            return x if known is None or x in known else UNKNOWN
+        if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
+            parts = tuple(self._given(part, known, brought) for part in x)
+            return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
+        simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
+        return x if simple else UNKNOWN
+
+    def history_of(self, x: Handle) -> History | None:
+        """What tells a Tensor that was computed in the call; None for any other."""
+        if x._tape is not None:
+            return record_of(x)
+        return self._flat[id(x)].told if self.follows(x) else None
+
+    def follows(self, x: Any) -> bool:
+        """Whether this is a Tensor without a history that was computed in the call."""
+        found = self._flat.get(id(x))
+        return found is not None and found.is_as_made()
+
+    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
+        """Expect nothing."""
+
+    def applied(self) -> None:
+        """Know that an op has been computed."""
+
+    def expect_flat(self, function: Callable[..., Any], args: Sequence[Any], names: Attributes) -> None:
+        """Expect nothing."""
+
+    def part(self, x: Handle, index: Any) -> None:
+        """Expect nothing."""
+
+    def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
+        """Expect nothing."""
+        return False
+
+    def match(
+        self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
+    ) -> Handle | None:
+        """Let compiled code record what is not expected, if it can."""
+        before: Any = _enabled.get()
+        if not before.plain or before.noting or before.timing:
+            return None
+        try:
+            try:
+                _enabled.set(True)
+                out = dispatch.record_natively(op, value, operands, attrs)
+            finally:
+                _enabled.set(before)
+        finally:
+            _enabled.set(before)  # an interrupt may have come as the other was about to be called
+        if out is not None:
+            self.note(op, operands, attrs, out)
+        return out
+
+    def wrap(self, value: Any, tape: Any, at: int) -> Handle:
+        """Return the Tensor of a result."""
+        return wrap(value, tape, at)
+
+    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
+        """List an operation."""
+        for q, x in enumerate(operands):
+            if isinstance(x, Handle) and x._tape is None and requires_grad(x):
+                self._reason = self._reason or OUTSIDE.format(q, op.name)
+        self._list(op, operands, attrs, out, record_of(out))
+
+    def note_flat(
+        self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
+    ) -> None:
+        """List what a function without a derivative has computed, if it may be computed again."""
+        known = flat_operation(function, args, names)
+        if known is not None:
+            self.note_plain(*known, out)
+
+    def note_plain(
+        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
+    ) -> None:
+        """List an operation whose result has no history, if it is of Tensors that the call has computed.
+
+        Or of none, where a Tensor of zeros or ones is made.
+        """
+        handles = [x for x in operands if isinstance(x, Handle)]
+        followed = any(self.history_of(x) is not None for x in handles)
+        outside = any(requires_grad(x) and self.history_of(x) is None for x in handles)
+        ours = (followed and not outside) or (not handles and isinstance(op, Passive))
+        if ours and out._tape is None and out._extra is None:
+            told = History(id(out), FLAT, len(self._flat))
+            self._list(op, operands, attrs, out, told)
+            self._flat[id(out)] = Flat(out, out._v, told)
+
+    def written(self, x: Handle, new: Any, by: Handle) -> History | None:
+        """What tells a Tensor that is to be written to by itself or a view, if the write is to be listed.
+
+        That is one of an array that the call has computed, and that nothing else sees, to which what has a
+        derivative is written, or that has one. Any other write to what the call has computed, or of it, is
+        not learned from.
+        """
+        told = self.history_of(x)
+        if told is None and not requires_grad(new):
+            return None
+        if told is None or not _is_apart(x, by) or told in self._histories:
+            self._reason = self._reason or WRITTEN
+            return None
+        if told.serial == FLAT and not requires_grad(new):
+            return None
+        return told
+
+    def note_write(self, told: History, how: tuple[Any, ...], out: Handle) -> None:
+        """Know that the operation listed last was a write to what was told so.
+
+        It was at an index and by the view that is told, or None; without these it is a view's of the result.
+        """
+        self._written += out._v.nbytes
+        if self._written > MOST_WRITTEN:
+            self._reason = self._reason or f"writes have given {self._written:,} bytes, too many to keep"
+            return
+        self._writes[len(self.entries) // WIDTH - 1] = told
+        self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
+        flat = self._flat.get(id(out))
+        if flat is not None and flat.told == told:
+            flat.became_another = True
+
+    def _list(
+        self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History
+    ) -> None:
+        words, value = self._words, out._v
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous
+        words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
+        if len(self.entries) >= words[layout.TRACE_LENGTH]:
+            words[layout.TRACE_BYTES] = -1
+        if self.reason:
+            return
+        given = []
+        for x in operands:
+            history = isinstance(x, Handle) and x._tape is not None
+            given.append(record_of(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
+        if not all(type(x) is History for x in given):
+            self._brought.append(len(self.entries) + 5)
+        view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
+        value = shadow(value) if shadowed else value
+        self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)
+
+    def end(self, found: Any) -> None:
+        """Know what the function has returned, if it may be a result of these operations."""
+        if isinstance(found, Handle) and found._tape is not None:
+            self.found = record_of(found)
+        else:
+            self._reason = self._reason or RETURNED.format(type(found).__name__)
+
+    def moves(self, x: Handle) -> bool:
+        """As `compute`."""
+        raise AttributeError("_v")
+
+    def like(self, x: Handle) -> Any:
+        """As `compute`."""
+        return self.compute(x)
+
+    def compute(self, x: Handle) -> Any:
+        """As of a `Matcher`; it has given no Tensors without a value."""
+        raise AttributeError("_v")
+
+    def leave(self, why: str) -> None:
+        """End nothing."""
+
+
+def _is_apart(x: Handle, by: Handle) -> bool:
+    """Whether nothing else than one Tensor sees the memory of another, an array that can be written to."""
+    value, state = x._v, x._extra
+    if type(value) is not np.ndarray or not (value.flags.c_contiguous and value.flags.writeable):
+        return False
+    if state is None:
+        return True
+    storage = state.storage
+    if state.shown is not None or state.several or state.inference or state.retains_grad or state.volatile:
+        return False
+    if storage is None:
+        return True
+    memory = storage.memory
+    if storage.detached or memory.root is not value or memory.others(storage):
+        return False
+    return all(handle is x or handle is by for handle in storage.alive())
