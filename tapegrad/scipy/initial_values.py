@@ -356,7 +356,7 @@ def odeint(
     )  # fmt: skip
     if notes["message"] not in DONE:
         raise refuse("scipy.integrate.odeint", f"has no derivative where it stopped ({notes['message']})")
-    stiff = np.count_nonzero(notes["mused"] == BDF)
+    stiff = int(np.count_nonzero(notes["mused"] == BDF))
     if follows(outside):
         if 2 * stiff > notes["mused"].size:
             raise refuse(
