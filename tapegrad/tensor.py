@@ -229,13 +229,23 @@ class Tensor(ArrayMethods):
 
     @property
     def real(self) -> Tensor:
-        """The real part: of a complex Tensor a copy."""
+        """The real part: of a complex Tensor a copy, which cannot be written to while that is there."""
         return array_methods.real(self)
+
+    @real.setter
+    def real(self, value: Any) -> NoReturn:
+        raise AttributeError("the real part of a Tensor cannot be set; write x[...] = value + 1j * x.imag")
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part, a copy."""
+        """The imaginary part, a copy, which cannot be written to while the Tensor is there."""
         return array_methods.imag(self)
+
+    @imag.setter
+    def imag(self, value: Any) -> NoReturn:
+        raise AttributeError(
+            "the imaginary part of a Tensor cannot be set; write x[...] = x.real + 1j * value"
+        )
 
     def conj(self) -> Tensor:
         """The complex conjugate; a real Tensor itself, as in NumPy."""

@@ -637,6 +637,16 @@ def test_a_function_of_numpy_of_a_list_of_tensors_is_named(name):
     function(tg.array([a, a]))
 
 
+@pytest.mark.parametrize(("name", "args"), [("polynomial.polynomial.polyval", 2), ("ma.array", 1)])
+def test_a_function_of_numpy_is_not_named_after_another_one(name, args):
+    """np.polyval was named, and was to be called with an array of the list that x is not."""
+    function = functools.reduce(getattr, name.split("."), np)
+    a = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(BorderError, match=f"asked for by numpy.{name}, would") as found:
+        function(*[a] * args)
+    assert "a list is no Tensor" not in str(found.value)
+
+
 def test_a_function_of_numpy_that_takes_no_tensors_is_named():
     a = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(BorderError, match=r"asked for by numpy\.testing\.assert_array_less, would") as found:

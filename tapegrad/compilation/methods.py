@@ -32,7 +32,7 @@ def install() -> None:
             continue
         if isinstance(found, property):
             get: Any = found.fget
-            setattr(Tensor, name, property(_compared(get)))
+            setattr(Tensor, name, property(_compared(get), found.fset))
             MEANT[get] = meant
         elif name in vars(ArrayMethods):
             MEANT[_replace(name)] = meant

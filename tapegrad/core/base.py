@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 import numpy as np
 
 from tapegrad.core.expected import expected
-from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.grad_mode import _enabled, in_force
 from tapegrad.core.handle import Handle as Handle
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage, moved
 from tapegrad.kernels import abi
@@ -62,7 +62,8 @@ class Extra:
     requires_grad = False  # of a leaf
     shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
     retains_grad = False
-    several = False  # whether it is one of several views that one call made
+    # True: it is one of several views that one call made; a weak reference: to what it is a copied part of
+    several: Any = False
     grad: Any = None
     version = 0
     volatile = False  # whether nothing computed from it has a history
@@ -202,6 +203,18 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
             if len(references) > keeper.limit:
                 keeper.forget_dead()
             return view
+
+
+def note_copied(part: H, of: Any) -> H:
+    """Let writes to a copy be refused while that is there of which NumPy would have made a view; returns it.
+
+    Not while a program is learned or followed, which hold what a call has computed until it ends.
+    """
+    if not isinstance(of, Handle) or expected or in_force("matcher") is not None:
+        return part
+    if isinstance(part._v, np.ndarray):
+        extra(part).several = weakref.ref(of)
+    return part
 
 
 def separate_storage(x: Handle) -> None:

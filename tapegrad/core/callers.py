@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -116,7 +116,8 @@ def _owner(instance: Any, names: dict[str, Any]) -> str:
 def _is_of(function: Any, code: CodeType) -> bool:
     """Whether a function, perhaps a wrapper of it, is what runs this code; or one in C, which calls it."""
     while callable(function):
-        if getattr(function, "__code__", code) is code:
+        function = getattr(function, "_implementation", function)  # of what NumPy dispatches
+        if getattr(function, "__code__", code) is code and not isinstance(function, BuiltinFunctionType):
             return True
         function = getattr(function, "__wrapped__", None)
     return False

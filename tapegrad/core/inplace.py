@@ -202,7 +202,11 @@ def _replace(x: Handle, new: Handle) -> bool:
     if x._tape is not None or new._extra is not None or new._tape is not None or OPEN:
         return False
     if state is not None and (
-        state.storage is not None or state.shown is not None or state.inference or state.volatile
+        state.storage is not None
+        or state.shown is not None
+        or state.inference
+        or state.volatile
+        or state.several
     ):
         return False
     if value.dtype is not before.dtype or value.shape != before.shape or value.strides != before.strides:
@@ -251,10 +255,11 @@ def _count(x: Handle) -> None:
 def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
+    _refuse_copied(x, what)
     whole = x if storage is None else storage.whole
     recording = is_grad_enabled()
     if recording or has_tangent(new):
-        if x._extra is not None and x._extra.several and (requires_grad(whole) or requires_grad(new)):
+        if x._extra is not None and x._extra.several is True and (requires_grad(whole) or requires_grad(new)):
             raise GradientError(
                 f"{what}: the Tensor of shape {x._v.shape} is one of several views that a split made; write "
                 "to what was split, or to a copy made by clone()"
@@ -296,6 +301,19 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
         )
     if x._v.dtype.char not in abi.GRADIENT and needs_derivative(new):
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
+
+
+def _refuse_copied(x: Handle, what: str) -> None:
+    """A write to a copy of a part is lost to what NumPy would have made a view of, if that is still there."""
+    several = False if x._extra is None else x._extra.several
+    if type(several) is weakref.ref:
+        if several() is not None:
+            raise ReadOnlyError(
+                f"{what}: the Tensor of shape {x._v.shape} is a copy of a real or imaginary part, and NumPy "
+                "would change the complex numbers as well; write z[...] = real + 1j * imag for these, or to "
+                "a copy made by .copy()"
+            )
+        x._extra.several = False
 
 
 def _fits(kind: np.dtype, dtype: np.dtype) -> bool:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from tapegrad.core.base import value_of
+from tapegrad.core.expected import expected
+from tapegrad.core.grad_mode import in_force, no_grad
 from tapegrad.tensor import Operand
 
 if TYPE_CHECKING:
@@ -95,10 +102,50 @@ def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     elif dataclasses.is_dataclass(kind):
         keys = tuple(field.name for field in dataclasses.fields(tree) if field.init)
         parts = tuple(getattr(tree, name) for name in keys)
+        _refuse_changed(tree, kind, dict(zip(keys, parts, strict=True)))
     else:
         leaves.append(tree)
         return LEAF
     return Structure(kind, keys, tuple(_flatten(part, leaves) for part in parts))
+
+
+def _refuse_changed(tree: Any, kind: Any, given: dict[str, Any]) -> None:
+    """Refuse an instance that its constructor would not make of its own fields: `build` calls it.
+
+    Else a ``__post_init__`` that converts a field would do so twice, and what was set later would be lost.
+    """
+    fields = dataclasses.fields(tree)
+    generated = kind.__dataclass_params__.init and not hasattr(kind, "__post_init__")
+    if generated and len(given) == len(fields):
+        return
+    if expected or in_force("matcher") is not None:  # a program would see what is computed
+        return
+    with no_grad():
+        again = kind(**given)
+        for name in (field.name for field in fields):
+            found, made = getattr(tree, name), getattr(again, name)
+            if not _is_same(found, made):
+                raise TypeError(
+                    f"{kind.__name__}.{name} is {reprlib.repr(found)}, and {reprlib.repr(made)} where the "
+                    "constructor is given the fields as they are, as it will be with other numbers: "
+                    "__post_init__ changes what it is given, or the field was set later; let a property or "
+                    "another field hold what is computed, or pass the numbers in a dict"
+                )
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether two trees hold the same numbers; what else they hold may differ."""
+    if x is y:
+        return True
+    mine, theirs = _numbers_in(x), _numbers_in(y)
+    equal = functools.partial(np.array_equal, equal_nan=True)
+    return len(mine) == len(theirs) and all(map(equal, mine, theirs))
+
+
+def _numbers_in(tree: Any) -> list[Any]:
+    kinds = (int, float, complex, np.generic, np.ndarray)
+    values = [x for x in map(value_of, flatten(tree)[0]) if isinstance(x, kinds)]
+    return [x for x in values if np.asarray(x).dtype.kind in "biufc"]
 
 
 def map_tree(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

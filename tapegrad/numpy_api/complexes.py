@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import like_of, requires_grad, value_of
+from tapegrad.core.base import like_of, note_copied, requires_grad, value_of
 from tapegrad.core.functions import implements
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
@@ -23,14 +23,14 @@ def is_complex(x: Operand) -> bool:
 @implements(np.real)
 def real(val: Operand) -> Any:
     """Real part."""
-    return apply(REGISTRY["real"], (val,)) if is_complex(val) else val
+    return note_copied(apply(REGISTRY["real"], (val,)), val) if is_complex(val) else val
 
 
 @implements(np.imag)
 def imag(val: Operand) -> TensorOrArray:
     """Imaginary part; zeros of a real array."""
     if is_complex(val):
-        return apply(REGISTRY["imag"], (val,))
+        return note_copied(apply(REGISTRY["imag"], (val,)), val)
     return wrap(np.zeros_like(value_of(val)))
 
 

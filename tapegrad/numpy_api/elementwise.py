@@ -120,7 +120,9 @@ def nan_to_num(
     out = UFUNCS[np.positive](x) if is_tensor(x) else value
     if value.dtype.kind == "c" and not np.all(np.isfinite(value)):
         parts = [nan_to_num(part, True, nan, posinf, neginf) for part in (np.real(x), np.imag(x))]
-        out = parts[0] + 1j * parts[1]
+        ends = np.zeros(value.shape, value.dtype)
+        ends.imag = np.where(np.isfinite(value_of(parts[1])), 0, value_of(parts[1]))
+        out = parts[0] + 1j * where(ends == 0, parts[1], 0) + ends  # 1j times an infinite one has a real part
     if value.dtype.kind == "f":
         limits = np.finfo(value.dtype)
         for holds, number in (

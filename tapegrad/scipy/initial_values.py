@@ -303,7 +303,7 @@ def odeint(
     """Solve an initial value problem at given times, by LSODA.
 
     Values are SciPy's. Derivatives are those of another solution with the same `rtol` and `atol`: of the
-    steps of `solve_ivp` by DOP853, or by Radau where LSODA found the problem stiff.
+    steps of `solve_ivp` by DOP853, or by Radau where LSODA found the problem stiff for some time.
 
     Parameters
     ----------
@@ -324,7 +324,8 @@ def odeint(
     Raises
     ------
     UnsupportedOpError
-        Of a stiff problem a derivative is asked for by Tensors that are neither y0, t nor among args.
+        A derivative is asked for by Tensors that are neither y0, t nor among args, and LSODA found the
+        problem stiff for most of the times.
 
     Examples
     --------
@@ -346,7 +347,8 @@ def odeint(
 
     first, times, constants = doubles(_vector(y0)), doubles(_vector(t)), plain(given)
     begin = 0.0, np.array(value_of(first))
-    if not follows(first, times, given, _at_start(since, begin, (value_of(times)[0], *constants))):
+    outside = _at_start(since, begin, (value_of(times)[0], *constants))
+    if not follows(first, times, given, outside):
         return theirs(_scipy.odeint, (func, y0, t, args, *options), {})
     found, notes = _scipy.odeint(
         lambda *where: plain(func(*where, *constants)), begin[1], value_of(times), (),
@@ -354,13 +356,22 @@ def odeint(
     )  # fmt: skip
     if notes["message"] not in DONE:
         raise refuse("scipy.integrate.odeint", f"has no derivative where it stopped ({notes['message']})")
+    stiff = int(np.count_nonzero(notes["mused"] == BDF))
+    if follows(outside):
+        if 2 * stiff > notes["mused"].size:
+            raise refuse(
+                "scipy.integrate.odeint",
+                "has derivatives by y0, t and args alone where LSODA finds the problem stiff (pass what the "
+                "function uses as one of args)",
+            )
+        stiff = 0  # for some steps, as LSODA takes in problems that are not, too
     least = 100 * np.finfo(float).eps  # that solve_ivp takes
     limits = [np.maximum(TOLERANCE if limit is None else limit, least) for limit in (rtol, atol)]
     passed, by_time = times - times[0], follows(times)
     distinct, places = np.unique(np.abs(value_of(passed)), return_inverse=True)
     end = float(value_of(passed)[-1]) or 1e-3  # a short step where times are one: it moves with them
     steps = solve_ivp(
-        since, (0.0, end), first, "Radau" if BDF in notes["mused"] else "DOP853",
+        since, (0.0, end), first, "Radau" if stiff else "DOP853",
         None if by_time else np.copysign(distinct, end), by_time, args=(times[0], *given),
         max_step=hmax or np.inf, rtol=limits[0], atol=limits[1],
     )  # fmt: skip

@@ -114,6 +114,63 @@ def test_updates_of_what_has_no_history(n):
     assert m.dtype == float
 
 
+PARTS = {"real": lambda z: z.real, "imag": lambda z: z.imag, "np.real": np.real, "np.imag": np.imag}
+CHANGES = {
+    "element": lambda r: r.__setitem__(0, 5.0),
+    "slice": lambda r: r[1:].mul_(2.0),
+    "operator": lambda r: r.__iadd__(1.0),
+    "method": lambda r: r.fill_(0.0),
+    "reshaped": lambda r: r.reshape(1, 3).__imul__(2.0),
+    "function": lambda r: np.copyto(r, 0.0),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_write_to_a_part_of_complex_numbers_is_not_lost(part, change, follow):
+    """NumPy's parts are views: the write would be one of the complex numbers too, here it would be lost."""
+    z = tg.tensor(np.array([1.0 + 2.0j, 3.0, 4.0j]), requires_grad=follow) * 1.0
+    copied = PARTS[part](z)
+    before = copied.tolist()
+    with pytest.raises(tg.errors.ReadOnlyError, match=r"copy of a real or imaginary part.*\.copy\(\)"):
+        CHANGES[change](copied)
+    assert copied.tolist() == before
+    CHANGES[change](copied.copy())
+    with tg.no_grad(), pytest.raises(tg.errors.ReadOnlyError):
+        CHANGES[change](copied)
+    del z
+    CHANGES[change](copied)  # nobody is there to miss it
+    assert copied.tolist() != before
+    assert copied.requires_grad == follow
+
+
+def test_parts_of_results_that_are_gone_are_written_to():
+    def written(x):
+        y = np.exp(x * (1.0 + 1.0j)).real
+        y[0] = x[1]
+        y *= x
+        return np.sum(y)
+
+    def joined(x):
+        return np.sum(x * np.concatenate([x[1:2], np.exp(x[1:]) * np.cos(x[1:])]))
+
+    compiled = tg.compile(written, wait=True)
+    for k in range(1, 7):
+        x = k * np.array([0.1, -0.2, 0.3])
+        expected = tg.func.grad(joined)(x)
+        np.testing.assert_allclose(tg.func.grad(written)(x), expected, rtol=1e-14)
+        np.testing.assert_allclose(compiled.grad(x), expected, rtol=1e-14)
+
+
+def test_parts_are_not_set():
+    z = tg.tensor([1.0 + 2.0j])
+    with pytest.raises(AttributeError, match=r"x\[...\] = value \+ 1j \* x.imag"):
+        z.real = 1.0
+    with pytest.raises(AttributeError, match=r"x\[...\] = x.real \+ 1j \* value"):
+        z.imag = 1.0
+
+
 def test_E4_versions():
     x = leaf() * 1.0
     view, detached, data, clone = x[:2], x.detach(), x.data, x.clone()

@@ -58,6 +58,58 @@ def test_any_tree(tree):
     assert flatten(structure.build(leaves))[1] == structure
 
 
+@dataclasses.dataclass
+class Turned:
+    angle: float
+    radians: float = dataclasses.field(init=False)
+    name: object = dataclasses.field(default_factory=object, init=False)
+
+    def __post_init__(self):
+        self.radians = np.deg2rad(self.angle)
+
+
+@dataclasses.dataclass
+class Converted(Turned):
+    def __post_init__(self):
+        self.angle = np.deg2rad(self.angle)
+        self.radians = self.angle
+
+
+@dataclasses.dataclass
+class Kept:
+    rows: object
+    scale: float = 1.0
+
+    def __post_init__(self):
+        self.rows = np.atleast_2d(np.maximum(self.rows, 0.0))
+
+
+@pytest.mark.parametrize("take", [tg.func.grad, tg.compile], ids=["grad", "compile"])
+def test_what_a_dataclass_computes_of_its_fields_is_computed_anew(take):
+    grad = take(lambda p: p.angle * p.radians)
+    for _ in range(4):
+        found = (grad if take is tg.func.grad else grad.grad)(Turned(90.0))
+        assert found.angle == pytest.approx(np.pi)
+    grad = tg.func.grad(lambda p: np.sum(p.rows**2) * p.scale)
+    assert grad(Kept(np.array([1.0, -2.0]))).rows.tolist() == [[2.0, 0.0]]
+    leaf = tg.tensor([1.0, 2.0], requires_grad=True)
+    assert grad(Kept(leaf)).rows.tolist() == [[2.0, 4.0]]
+
+
+def test_a_dataclass_that_its_constructor_makes_another_of_is_refused():
+    """It was differentiated at other numbers than it holds."""
+    later = Model([1.0, 2.0], 3.0)
+    later.steps = 7
+    grads = tg.func.grad(lambda p: p.angle**2), tg.func.grad(lambda p: p.bias * p.steps)
+    trees, names = (Converted(90.0), later), ("Converted.angle", "Model.steps")
+    for grad, tree, name in zip(grads, trees, names, strict=True):
+        for whole in (tree, [tree]):
+            with pytest.raises(TypeError, match=f"^{name} is .*__post_init__.*in a dict$"):
+                grad(whole)
+    with pytest.raises(TypeError, match=r"^Converted.angle"):
+        tg.func.vjp(lambda a: Converted(a))(90.0)
+
+
 def test_an_array_is_a_leaf():
     x = np.arange(3.0)
     leaves, _ = flatten({"x": x})

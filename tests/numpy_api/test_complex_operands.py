@@ -84,6 +84,23 @@ def test_parts_that_are_not_numbers():
     assert g.tolist() == [0.25j, 0, 0.5 + 0.25j, 0.5]
 
 
+@pytest.mark.parametrize("kind", [np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(2, 3), (6,), ()])
+def test_parts_that_stay_infinite(kind, shape):
+    """The usual call that replaces nan alone; an infinite imaginary part made the real one nan."""
+    inf, nan = np.inf, np.nan
+    values = np.array([complex(nan, inf), complex(inf, 1), complex(2, -inf), complex(1, nan), 2j, inf], kind)
+    values = values.reshape(shape) if shape else values[2]
+    z = tg.tensor(values, requires_grad=True)
+    found = np.nan_to_num(z, nan=0.5, posinf=inf, neginf=-inf)
+    wanted = np.nan_to_num(values, nan=0.5, posinf=inf, neginf=-inf)
+    assert found.dtype == kind
+    np.testing.assert_array_equal(found.detach().numpy(), wanted)
+    (g,) = tg.grad(found, z, np.full(values.shape, 0.5 + 0.25j, kind))
+    np.testing.assert_array_equal(g.numpy().real, np.where(np.isfinite(values.real), 0.5, 0.0))
+    np.testing.assert_array_equal(g.numpy().imag, np.where(np.isfinite(values.imag), 0.25, 0.0))
+
+
 @pytest.mark.parametrize("function", [
     lambda z: np.quantile(z, 0.3), lambda z: np.nanpercentile(z, 30), lambda z: np.interp(z, T, T),
     lambda z: np.bincount([0, 1, 1, 2, 2], z),

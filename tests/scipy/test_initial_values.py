@@ -434,8 +434,26 @@ def test_odeint_of_a_stiff_problem():
     near = (end(0.04 + 1e-5) - end(0.04 - 1e-5)) / 2e-5
     np.testing.assert_allclose(tg.func.grad(end)(0.04), near, rtol=1e-4)
     k = leaf(1e4)
-    with pytest.raises(UnsupportedOpError, match="one of args"):
+    with pytest.raises(UnsupportedOpError, match=r"^scipy.integrate.odeint has .* stiff \(.*one of args"):
         ts.integrate.odeint(lambda y, t: -k * (y - np.cos(t)), 0.0, [0.0, 1.0])
+
+
+def test_odeint_of_an_oscillation_that_lsoda_takes_some_stiff_steps_of():
+    """It was refused, as a call of solve_ivp with Radau that the program has not made."""
+    t, w = np.linspace(0.0, 2.0, 7), leaf(1.2)
+    options = {"rtol": 1e-10, "atol": 1e-12, "full_output": True}
+    found, notes = ts.integrate.odeint(lambda y, t: [w * y[1], -0.7 * y[0]], [1.0, 0.5], t, **options)
+    assert sorted(set(notes["mused"])) == [1, 2]
+    passed, _ = ts.integrate.odeint(
+        lambda y, t, w: [w * y[1], -0.7 * y[0]], [1.0, 0.5], t, args=(w,), **options
+    )
+    for row in (2, -1):
+        rate = np.sqrt(0.7 * w)
+        exact = np.cos(rate * t[row]) + 0.5 * w / rate * np.sin(rate * t[row])
+        by_closure, by_args, wanted = (
+            tg.grad(y, w, retain_graph=True)[0].item() for y in (found[row, 0], passed[row, 0], exact)
+        )
+        assert [by_closure, by_args] == pytest.approx([wanted, wanted], rel=1e-7)
 
 
 def test_odeint_takes_what_scipys_takes():
