@@ -45,13 +45,13 @@ ARRAYS = (
     Limit("kernels.replay.layout", "DIRECT", ELEMENTS),
     Limit("kernels.replay.layout", "STAGED", ELEMENTS),
     Limit("kernels.replay.layout", "SHORT_AXIS", ELEMENTS),
-    Limit("kernels.replay.layout", "FEW_COLUMNS", ELEMENTS),
     Limit("numpy_api.sorting", "SMALL", ELEMENTS),
     Limit("ops.loops", "MANY", ELEMENTS),
     Limit("numpy_api.rearranging", "MEMOIZED", ELEMENTS),
     Limit("kernels.state", "NOGIL_WORK", ELEMENTS),
 )
 OTHERS = (
+    Limit("kernels.replay.layout", "FEW_ROWS", "rows of a short axis that are summed"),
     Limit("kernels.replay.layout", "THREADED", "products of a matrix product"),
     Limit("kernels.replay.layout", "NARROW", "elements of a product with long sums"),
     Limit("kernels.replay.layout", "AT_ONCE", "products of a part of long sums"),

@@ -993,6 +993,17 @@ def directions(n):
             np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
+@crosses("kernels.replay.layout", "FEW_ROWS")
+def rows_that_are_summed(n):
+    """Cotangents of what is broadcast along rows of a short axis, also behind another axis."""
+    for dtype in (np.float32, np.float64, np.complex64, np.complex128):
+        for shape in ((n, 5), (3, n, 31)):
+            x = leaf(np.ones((*shape[:-2], 1, shape[-1]), dtype))
+            seed = values(x.size * n, dtype).reshape(shape)
+            (found,) = tg.grad(x + np.ones(shape, dtype), x, seed)
+            compare(found, seed.sum(-2, keepdims=True), 10 * np.finfo(dtype).eps)
+
+
 @crosses("kernels.replay.layout", "TILE")
 def rows_of_transposed(n):
     """Cotangents of transposed matrices and stacks, stored and added, in steps that caches are small for."""

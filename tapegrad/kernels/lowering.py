@@ -53,8 +53,8 @@ WIDENING = {F32: ("fpext", F64), I32: ("sext", I64), BYTE: ("zext", I64)}  # of 
 SIZES = {I64: 8, F64: 8, BYTE: 1, I32: 4, F32: 4}
 DOUBLE = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 VECTORISED = {
-    "add", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum", "equal_bytes",
-    "count_up",
+    "add", "add_rows", "add_scaled", "add_total", "spread", "stage", "suspect", "missing", "checksum",
+    "equal_bytes", "count_up",
     "multiply_add", "combine", "divide_by", "choose", "add_tiles",
 }  # fmt: skip
 COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}

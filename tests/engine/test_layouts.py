@@ -5,8 +5,8 @@ import pytest
 
 import tapegrad as tg
 
-LAST = 1, 2, 3, 7, 8, 9, 31, 32, 33, 64  # around FEW_COLUMNS and SHORT_AXIS, and a pair as short as that
-ROWS = 2, 3, 16, 17, 170, 171, 260  # rows that fill a block, and those left over
+LAST = 1, 2, 3, 7, 8, 31, 32, 33, 64  # around SHORT_AXIS, and a pair as short as that
+ROWS = 2, 3, 7, 8, 9, 16, 17, 170, 171, 260  # around FEW_ROWS, rows that fill a block, and those left over
 DTYPES = np.float64, np.float32, np.complex128, np.complex64
 ALONG = (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)
 
@@ -83,3 +83,16 @@ def test_exchanged_axes_and_casts(n, dtype):
             seed = drawn(random, a.shape, other)
             (dx,) = tg.grad(x * scale, [x], seed)
             check(dx, seed * np.conj(scale), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", (2, 7, 8, 31))
+def test_sums_of_many_short_rows_are_rounded_once(n, dtype):
+    """Added up in double precision, whatever the rows' layout."""
+    seed = np.random.default_rng(n).uniform(0.5, 1.0, (30_000, n)).astype(dtype)
+    exact = seed.astype(np.clongdouble).sum(axis=0)
+    for rows in laid_out(seed):
+        x = tg.tensor(np.zeros(n, dtype), requires_grad=True)
+        (found,) = tg.grad(np.broadcast_to(x, seed.shape) * 2.0, x, rows)
+        apart = np.abs(found.numpy() / 2 - exact) / np.abs(exact)
+        assert apart.max() <= max(np.finfo(dtype).eps, 1e-13)

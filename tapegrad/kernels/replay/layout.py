@@ -111,10 +111,10 @@ WIDTHS = 0o123012334230
 COLUMNS, OF_COMPLEX = 8, 4
 BY_RULE_ONLY = 1  # instead of a kernel's address: there is none
 
-# WALK: an index space, its operands, and the arguments of a kernel call.
+# WALK: an index space, its operands, the arguments of a kernel call, and sums.
 MAXDIM, OPERANDS, BLOCK = 64, 8, 512
-FEW_COLUMNS = 8  # up to which, less one, doubles are summed column by column, not row by row
 SHORT_AXIS = 32  # elements, below which a walk's innermost axis is walked together with the one before it
+FEW_ROWS = 8  # of a short axis, from which on these are summed apart, in double precision
 TILE = 16  # rows and columns of a transposed matrix that are copied together
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 AHEAD = 2048  # bytes by which a checksum asks for memory before it reads it
@@ -135,7 +135,8 @@ STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16
 COUNTER, ARGUMENT = HEAD + 32, HEAD + 32 + MAXDIM
-WALK_WORDS = ARGUMENT + 16
+SUMS = ARGUMENT + 16  # of rows of a short axis, perhaps of complex numbers
+WALK_WORDS = SUMS + 2 * SHORT_AXIS
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64

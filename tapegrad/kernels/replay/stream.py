@@ -1,6 +1,6 @@
 """Compiled: run a kernel over an index space, whatever the layout of its operands."""
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, within
+from tapegrad.kernels.dialect import call, f32, f64, i64, within, zero
 from tapegrad.kernels.replay.layout import *
 
 
@@ -150,6 +150,32 @@ def add_row_totals(walk: int, out: int, down: int, source: int, rows: int, n: in
     return 0
 
 
+def add_rows(code: int, sums: int, source: int, rows: int, n: int) -> int:
+    """sums[i] += the sum of column i of rows of n elements, four rows at a time, all in double precision."""
+    if code >= COMPLEX:
+        n = 2 * n
+    out, body = f64(sums), rows & ~3
+    if code & 1:
+        a = f64(source)
+        for row in range(0, body, 4):
+            for i in range(row * n, row * n + n):
+                total = (a[i] + a[i + n]) + (a[i + 2 * n] + a[i + 3 * n])
+                out[i - row * n] = out[i - row * n] + total
+        for row in range(body, rows):
+            for i in range(n):
+                out[i] = out[i] + a[row * n + i]
+    else:
+        b = f32(source)
+        for row in range(0, body, 4):
+            for i in range(row * n, row * n + n):
+                total = (b[i] + b[i + n]) + (b[i + 2 * n] + b[i + 3 * n])
+                out[i - row * n] = out[i - row * n] + total
+        for row in range(body, rows):
+            for i in range(n):
+                out[i] = out[i] + b[row * n + i]
+    return 0
+
+
 def spread(
     walk: int, code: int, out_code: int, out: int, stride: int, source: int, n: int, store: int
 ) -> int:
@@ -263,8 +289,7 @@ def arrange(walk_address: int, operands: int) -> int:
     """Drop axes of one element, join those all operands walk as one; the number of the last axis.
 
     Where the last axis is short, the last two are walked together. A long axis goes last instead if those are
-    short too, or the output lies along it, or is a sum over it alone, of few columns or in single precision,
-    which is summed in double then. An empty index space gives -1.
+    short too, or the output lies along it alone. An empty index space gives -1.
     """
     walk = i64(walk_address)
     last, size = -1, 1 << (WIDTHS >> 3 * walk[HEAD + CODE] & 7)
@@ -298,9 +323,7 @@ def arrange(walk_address: int, operands: int) -> int:
         if last > 0:
             pair = pair * walk[last - 1]
         for d in range(last):
-            along = walk[STRIDE + d]
-            summed = along == 0 and (walk[last] < FEW_COLUMNS or walk[HEAD + CODE] & 1 == 0)
-            alone = walk[STRIDE + last] != 0 and (along == size or summed)
+            alone = walk[STRIDE + last] != 0 and walk[STRIDE + d] == size
             if walk[d] > 4 * walk[best] and (pair < SHORT_AXIS or alone):
                 best = d
         if best != last:
@@ -354,8 +377,11 @@ def deliver(state: int, out: int, down: int, stride: int, made: int, rows: int, 
     return 0
 
 
-def stream_block(state: int, last: int, top: int, low: int, rows: int, n: int, store: int) -> int:
-    """`stream` one block: n elements from `low` on of so many rows from `top` on; 1, or 0 on failure."""
+def stream_block(state: int, last: int, top: int, low: int, rows: int, n: int, store: int, sums: int) -> int:
+    """`stream` one block: n elements from `low` on of so many rows from `top` on; 1, or 0 on failure.
+
+    Rows are added to `sums` where these are given.
+    """
     s = i64(state)
     walk = i64(s.walk)
     operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
@@ -386,7 +412,9 @@ def stream_block(state: int, last: int, top: int, low: int, rows: int, n: int, s
         walk[ARGUMENT] = made
         if launch(state, kernel, operands, size, rows * n) != 1:
             return 0
-    if direct == 0:
+    if sums:
+        add_rows(compute, sums, made, rows, n)
+    elif direct == 0:
         deliver(state, out, down, stride, made, rows, n, store)
     return 1
 
@@ -396,32 +424,40 @@ def stream(state: int, store: int) -> int:
 
     Without a kernel it takes operand 1. Added to, an output of stride 0 is a sum. Operands are handed to
     the kernel in blocks, staged where their dtype or layout is not the kernel's: of the last axis, or of rows
-    of a short one.
+    of a short one. Sums of such rows are added up in double precision.
     """
     s = i64(state)
     walk = i64(s.walk)
     operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
+    code = walk[HEAD + CODE]
     last = arrange(s.walk, operands)
     if last < 0:
         return 1
     length, size, outer = walk[last], 1 << (WIDTHS >> 3 * compute & 7), 1
-    rows, panel, short = 1, 1, 0
+    rows, panel, short, sums = 1, 1, 0, 0
     if kernel == 0 and is_transposed(s.walk, compute, last, size):
         last, length = last - 1, 0
     elif last > 0 and length < SHORT_AXIS:
         rows, panel, short = walk[last - 1], BLOCK // length, 1
+        summed = walk[STRIDE + last - 1] == 0 and walk[STRIDE + last] != 0
+        if summed and store == 0 and rows >= FEW_ROWS:
+            sums = s.walk + 8 * SUMS
     for d in range(last - short):
         walk[COUNTER + d] = 0
         outer *= walk[d]
     for _ in range(outer):
         if length == 0:
             add_tiles(s.walk, compute, last + 1, store)
+        if sums:
+            zero(sums, 16 * length)
         for part in range((rows + panel - 1) // panel):
             top = part * panel
             m = min(panel, rows - top)
             for low in range(0, length, BLOCK):
-                if stream_block(state, last, top, low, m, min(BLOCK, length - low), store) != 1:
+                if stream_block(state, last, top, low, m, min(BLOCK, length - low), store, sums) != 1:
                     return 0
+        if sums:
+            spread(s.walk, compute - 1 | 1, code, walk[HEAD + POINTER], walk[STRIDE + last], sums, length, 0)
         advance(s.walk, operands, last - short)
     return 1
 
