@@ -48,7 +48,6 @@ def _replace(name: str) -> Callable[..., Any]:
 
 def _compared(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method that a program at work may know the result of."""
-
     mode_in_force = _enabled.get
 
     @functools.wraps(method)

@@ -153,7 +153,7 @@ class Plan:
         """Block number k of a group of so many elements."""
         known = self._blocks.setdefault((char, min(n, BLOCK)), [])
         if k == len(known):
-            known.append(describe(self.rows.keep(Block(np.dtype(char), min(n, BLOCK)))))
+            known.append(describe(self.rows.keep(Block(np.dtype(char), n))))
         return known[k]
 
     def load(self, char: str, n: int, tasks: Sequence[Task], parameters: Parameters) -> Address:
