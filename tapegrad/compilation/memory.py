@@ -57,17 +57,20 @@ class Releases:
         self, rows: Rows, arrays: Iterable[np.ndarray], reverse: Rows | None = None,
         kept: Iterable[np.ndarray] = (),
     ) -> None:  # fmt: skip
-        safe = {id(abi.owner_of(x)) for x in kept}
-        large = {id(x): x for x in map(abi.owner_of, arrays) if x.nbytes >= LARGE and id(x) not in safe}
+        self.after: dict[int, list[np.ndarray]] = {}
+        self.later: dict[int, list[np.ndarray]] = {}
+        self.last: list[np.ndarray] = []
+        large = {id(x): x for x in map(abi.owner_of, arrays) if x.nbytes >= LARGE}
+        if not large:
+            return
+        for x in kept:
+            large.pop(id(abi.owner_of(x)), None)
         touched = {at: k for k, step in enumerate(rows.steps) for at in _owners(step)}
         if reverse is None:
             late: dict[int, int] = {}
         else:
             ends = (row[layout.ROW_GROUP] - 1 for row in reverse.words)
             late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
-        self.after: dict[int, list[np.ndarray]] = {}
-        self.later: dict[int, list[np.ndarray]] = {}
-        self.last: list[np.ndarray] = []
         for at, x in large.items():
             if at in late:
                 self.later.setdefault(late[at], []).append(x)

@@ -76,10 +76,12 @@ class Plan:
         schedule = Schedule()
         self.outputs = outputs
         yield from schedule.add(*forward, True)
+        cleared: set[int] = set()
         if reverse is not None:
             backward, ready = reverse
             for k in range(ready):
                 self._repeat(backward, k, True)
+                cleared |= {id(abi.owner_of(x)) for x in backward.steps[k].writes}
             yield from schedule.add(backward, ready, len(backward), False)
         for item in schedule.items:
             for work in item.work:
@@ -92,7 +94,7 @@ class Plan:
                 work = item.work[0]
                 self._repeat(work.rows, work.row, not work.told)
             yield
-        self.arena = Arena(self._uses(schedule.items))
+        self.arena = Arena(self._uses(schedule.items, cleared))
         yield
         self.rows.move(self.arena)
         self.rows.seal()
@@ -112,10 +114,13 @@ class Plan:
                 self._scaled[char] = self.rows.keep(scaling(char))
             row[layout.SCALED_BY] = abi.address(self._scaled[char].words)
 
-    def _uses(self, items: Sequence[Item]) -> list[list[Use]]:
-        """What steps do to memory that nobody else knows, by array."""
+    def _uses(self, items: Sequence[Item], cleared: set[int]) -> list[list[Use]]:
+        """What steps do to memory that nobody else knows, by array.
+
+        An array that is `cleared` as a whole before all steps is none of these: it is written where it is.
+        """
         uses: dict[int, list[Use]] = {}
-        known = {x.owner for x in self.outputs}
+        known = {x.owner for x in self.outputs} | cleared
         for item in items:
             for work in item.work:
                 for x, writes in touched(work):
@@ -148,7 +153,7 @@ class Plan:
         """Block number k of a group of so many elements."""
         known = self._blocks.setdefault((char, min(n, BLOCK)), [])
         if k == len(known):
-            known.append(describe(self.rows.keep(Block(np.dtype(char), min(n, BLOCK)))))
+            known.append(describe(self.rows.keep(Block(np.dtype(char), n))))
         return known[k]
 
     def load(self, char: str, n: int, tasks: Sequence[Task], parameters: Parameters) -> Address:

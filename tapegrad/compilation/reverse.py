@@ -259,7 +259,7 @@ class Reverse(Cotangents):
         assert isinstance(op, Reduction)
         values = {"x": x, "out": self._repeated(out, n)}
         if op.total is not None:
-            total, block = self._total(char), Block(out.dtype)
+            total, block = self._total(char), Block(out.dtype, n)
             summand = kernel_of(op.total.partials[0], ["x", "out"], False, char)
             self.rows.kernel(summand, block, [values["x"], values["out"]], n)
             self.rows.loop(np.add, [total, block], total, n)
@@ -299,7 +299,7 @@ class Reverse(Cotangents):
         """A block of a number; `anew`: where a group begins, as the one before it computes the number."""
         if anew:
             self.rows.divide()
-        block = Block(x.dtype)
+        block = Block(x.dtype, n)
         self.rows.loop(np.positive, [x.reshape(())], block, n)
         return block
 
@@ -413,7 +413,7 @@ class Reverse(Cotangents):
         given: list[Any] = []
         for x in (ct, *reads):
             if x.ndim == 0 and out.ndim:
-                block = Block(x.dtype)
+                block = Block(x.dtype, out.size)
                 self.rows.loop(np.positive, [x], block, out.size)
                 given.append(block)
             else:
@@ -443,7 +443,7 @@ class Reverse(Cotangents):
         if self._is_stretched(source, out):
             return self._room(out.shape, out.dtype)
         if summed or (source in self.found and out.ndim):
-            return Block(out.dtype)
+            return Block(out.dtype, out.size)
         return self._like(source)
 
     def _is_stretched(self, source: Source, out: np.ndarray) -> bool:

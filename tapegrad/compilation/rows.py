@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,10 +23,10 @@ Place = tuple[Address, int, int]  # of an operand: where it is, how it advances,
 
 
 class Block:
-    """Elements that only the rows of a group know, anew for each block."""
+    """Elements that only the rows of a group know, anew for each block of its so many elements."""
 
-    def __init__(self, dtype: np.dtype, size: int = BLOCK) -> None:
-        self.array = np.zeros(size, dtype)
+    def __init__(self, dtype: np.dtype, extent: int) -> None:
+        self.array = np.zeros(min(extent, BLOCK), dtype)
 
 
 def signature(kinds: Sequence[str]) -> str:
@@ -84,6 +85,7 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
+EMPTY = array("q", bytes(8 * layout.PROGRAM_ROW))
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
@@ -96,7 +98,7 @@ class Rows:
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
-        self.words: list[list[int]] = []
+        self.words: list[array[int]] = []  # of which there may be very many
         self.steps: list[Step] = []
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
@@ -182,7 +184,7 @@ class Rows:
         places = [(abi.address(x), 0, 0) for x in arrays]
         self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
         words, row = abi.product_words(a, b, out), self.words[-1]
-        row[layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = words
+        row[layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = array("q", words)
         if cotangent is not None and _is_scaled(a, b, out, cotangent):
             row[layout.SCALED_OPERAND] = int(cotangent is b)
             row[layout.SCALED_SIZE] = math.prod(cotangent.shape[-2:])
@@ -254,7 +256,7 @@ class Rows:
             function = _silently(function) if silent else function
             self.functions[len(self.words)] = function
         self.calls = self.calls or rows.steps[k].kind in CALLS
-        self.words.append(list(rows.words[k]))
+        self.words.append(rows.words[k][:])
         self.steps.append(rows.steps[k])
 
     def keep(self, x: Any) -> Any:
@@ -338,7 +340,7 @@ class Rows:
                 if found is not known:
                     self.kept.append(found)
                     row[layout.ROW_FUNCTION], row[layout.ROW_COUNT] = id(function), len(args)
-                    row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = map(id, args)
+                    row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = array("q", map(id, args))
             else:
                 for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):
                     row[q] = arena.place(row[q])
@@ -350,7 +352,7 @@ class Rows:
             row[layout.ROW_BLOCKS] = abi.address(blocks)
 
     def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
-        row = [0] * layout.PROGRAM_ROW
+        row = EMPTY[:]
         row[layout.ROW_KIND], row[layout.ROW_FUNCTION], row[layout.ROW_DATA] = step.kind, function, data
         row[layout.ROW_EXTENT], row[layout.ROW_COUNT] = step.extent, len(operands)
         for q, (place, advance, stride) in enumerate(operands):
@@ -366,7 +368,7 @@ class Rows:
             if k + 1 in begins:
                 group = k + 1
             self.words[k][layout.ROW_GROUP] = group
-        self.table = np.array(self.words, np.int64).reshape(-1)
+        self.table = np.frombuffer(b"".join(self.words), np.int64).copy()
         self.state[layout.PROGRAM_ROWS] = abi.address(self.table) if self.words else 0
         for word, name in (
             (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
@@ -433,7 +435,7 @@ class Rows:
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
                 id(function) == row[layout.ROW_FUNCTION]
-                and [id(x) for x in args] == row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)]
+                and array("q", map(id, args)) == row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)]
             ):
                 function(*args)
 
@@ -540,7 +542,7 @@ def _is_scaled(a: np.ndarray, b: np.ndarray, out: np.ndarray, ct: np.ndarray) ->
     return is_dense(ct) or is_dense(np.swapaxes(ct, -1, -2))
 
 
-def _together(row: list[int], following: list[int]) -> bool:
+def _together(row: array[int], following: array[int]) -> bool:
     """Whether two rows belong to one group."""
     kinds = row[layout.ROW_KIND], following[layout.ROW_KIND]
     return (

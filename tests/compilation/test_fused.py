@@ -481,6 +481,21 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
 
 
+@pytest.mark.parametrize("smallest", [8, 64, 112, 113, 4096])
+def test_what_is_cleared_as_a_whole_stays_where_it_is(smallest, monkeypatch):
+    """Cotangents of numbers that are summed up are parts of an array, of which a plan may touch some."""
+    monkeypatch.setattr(arena, "SMALLEST", smallest)
+
+    def f(x):
+        total, y = 0.0, np.exp(x * 0.1)
+        for k in range(14):
+            y = y * x[k % 5] + x
+            total = total + np.log(np.sum(y * (1.0 + k)))
+        return total * np.max(y)
+
+    assert fused(compare(f, np.random.default_rng(0).uniform(0.5, 1.0, (CALLS, 5)), np.float64))
+
+
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize("shape", [(600,), (1, 600), (30, 20)])
 def test_parts_and_joined_arrays(shape, kind):
