@@ -42,6 +42,9 @@ TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
 NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
+# Of dtypes that are equal, those that compiled code knows. Others come from ``newbyteorder``, as one reads
+# files of the other byte order, or have metadata; NumPy gives them to results.
+PLAIN = {char: np.dtype(char) for char in abi.CODES}
 
 
 def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
@@ -59,7 +62,7 @@ def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
         )
     if array.ndim == 0:
         return array.astype(dtype.newbyteorder("="))[()] if not dtype.isnative else array[()]
-    plain = np.dtype(dtype.char)
+    plain = PLAIN[dtype.char]
     if not dtype.isnative or not array.flags.aligned:
         return array.astype(plain, order="K")
     if dtype is not plain:
@@ -70,7 +73,7 @@ def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
 def operand(x: Operand, what: str) -> Any:
     """Return an operand as it is, unless it is an array that NumPy's result would take its kind from."""
     if isinstance(x, ndarray):
-        if type(x) is not ndarray or x.dtype.char not in abi.CODES or not x.dtype.isnative:
+        if type(x) is not ndarray or x.dtype is not PLAIN.get(x.dtype.char):
             return as_tape_value(x, what)
     elif isinstance(x, np.generic) and x.dtype.char not in abi.CODES:
         return as_tape_value(x, what)

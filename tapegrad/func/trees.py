@@ -68,6 +68,7 @@ class Structure:
 
 
 LEAF = Structure(None, (), ())
+NUMBERS = (int, float, complex, np.generic, np.ndarray)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
@@ -115,16 +116,21 @@ def _refuse_changed(tree: Any, kind: Any, given: dict[str, Any]) -> None:
     Else a ``__post_init__`` that converts a field would do so twice, and what was set later would be lost.
     """
     fields = dataclasses.fields(tree)
-    generated = kind.__dataclass_params__.init and not hasattr(kind, "__post_init__")
-    if generated and len(given) == len(fields):
+    params = vars(kind).get("__dataclass_params__")  # a subclass may have a constructor of its own
+    if (
+        params is not None
+        and params.init
+        and not hasattr(kind, "__post_init__")
+        and len(given) == len(fields)
+    ):
         return
     if expected or in_force("matcher") is not None:  # a program would see what is computed
         return
     with no_grad():
         again = kind(**given)
         for name in (field.name for field in fields):
-            found, made = getattr(tree, name), getattr(again, name)
-            if not _is_same(found, made):
+            found, made = getattr(tree, name, None), getattr(again, name, None)
+            if (name in given or isinstance(found, NUMBERS)) and not _is_same(found, made):
                 raise TypeError(
                     f"{kind.__name__}.{name} is {reprlib.repr(found)}, and {reprlib.repr(made)} where the "
                     "constructor is given the fields as they are, as it will be with other numbers: "
@@ -143,8 +149,7 @@ def _is_same(x: Any, y: Any) -> bool:
 
 
 def _numbers_in(tree: Any) -> list[Any]:
-    kinds = (int, float, complex, np.generic, np.ndarray)
-    values = [x for x in map(value_of, flatten(tree)[0]) if isinstance(x, kinds)]
+    values = [x for x in map(value_of, flatten(tree)[0]) if isinstance(x, NUMBERS)]
     return [x for x in values if np.asarray(x).dtype.kind in "biufc"]
 
 

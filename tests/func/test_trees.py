@@ -59,6 +59,12 @@ def test_any_tree(tree):
 
 
 @dataclasses.dataclass
+class Pair:
+    x: float
+    y: float
+
+
+@dataclasses.dataclass
 class Turned:
     angle: float
     radians: float = dataclasses.field(init=False)
@@ -82,6 +88,34 @@ class Kept:
 
     def __post_init__(self):
         self.rows = np.atleast_2d(np.maximum(self.rows, 0.0))
+
+
+@dataclasses.dataclass
+class Node:
+    value: float
+    parent: object = dataclasses.field(default=None, init=False)
+    children: list = dataclasses.field(default_factory=list)
+
+    def __post_init__(self):
+        for child in self.children:
+            child.parent = self
+
+
+class Doubled(Pair):
+    def __init__(self, x, y=2.0):
+        super().__init__(2 * x, y)
+
+
+def test_what_refers_to_its_parent():
+    tree = Node(2.0, [Node(3.0), Node(4.0)])
+    total = lambda node: node.value * node.children[1].value * node.children[0].parent.value
+    found = tg.func.grad(total)(tree)
+    assert [found.value, *(child.value for child in found.children)] == [16.0, 0.0, 4.0]
+
+
+def test_a_constructor_of_a_subclass():
+    with pytest.raises(TypeError, match=r"^Doubled.x is 6.0, and 12.0"):
+        tg.func.grad(lambda p: p.x * p.y)(Doubled(3.0))
 
 
 @pytest.mark.parametrize("take", [tg.func.grad, tg.compile], ids=["grad", "compile"])
