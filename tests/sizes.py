@@ -56,6 +56,7 @@ OTHERS = (
     Limit("kernels.replay.layout", "NARROW", "elements of a product with long sums"),
     Limit("kernels.replay.layout", "AT_ONCE", "products of a part of long sums"),
     Limit("kernels.replay.layout", "TILE", "rows of a transposed matrix"),
+    Limit("native.record", "DEPTH", "operations that an adjoint computes for a partial"),
     Limit("native.linear", "ELIMINATED", "rows of a matrix whose elimination is statements"),
     Limit("native.linear", "FACTORED", "rows of a matrix whose inverse is statements"),
     Limit("native.linear", "LOOPED", "products of a matrix product that is statements"),

@@ -296,7 +296,7 @@ class TwinLower(BorrowingLower):
         loaded = self._known.loaded
         if name not in loaded:
             value = super().loadvar(name)
-            if not is_active(self.typeof(name)) or self.generator_info:
+            if not _number(self.typeof(name)) or self.generator_info:
                 return value
             loaded[name] = value
         return loaded[name]
@@ -304,7 +304,7 @@ class TwinLower(BorrowingLower):
     def storevar(self, value: Value, name: str, argidx: int | None = None) -> None:
         """Assign to a variable."""
         super().storevar(value, name, argidx=argidx)
-        if is_active(self.typeof(name)) and not self.generator_info:
+        if _number(self.typeof(name)) and not self.generator_info:
             self._known.loaded[name] = value
 
     def delvar(self, name: str) -> None:

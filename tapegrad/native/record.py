@@ -3,9 +3,11 @@
 While straight code is emitted, its statements gather in one record. On the tape a record is what cannot be
 known before the program runs: numbers of statements of other records, and partials. All else is in the
 record's adjoint, a function emitted beside, which takes cotangents back through these statements: between
-them in registers, from and to others through memory. The last word of a record is the address of its kind:
-the adjoint, and how many bytes, statements and leaves there are. Statements have dense numbers; inputs come
-first, from 1; 0 is what is on no tape.
+them in registers, from and to others through memory. Partials that are a few products and sums of values are
+computed there, and the values lie on the tape, each once: of ``w * m * a`` three, however many statements
+have them as factors. The last word of a record is the address of its kind: the adjoint, and how many bytes,
+statements and leaves there are. Statements have dense numbers; inputs come first, from 1; 0 is what is on no
+tape.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import copy
 import ctypes
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 from llvmlite.ir import instructions
@@ -27,6 +29,8 @@ from tapegrad.native.tape import COUNT, SCRATCH, TOP, make_room, word
 MOST = 1 << 12  # bytes of a record of several statements
 FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others follow where it has no size
 KIND_WORDS = ctypes.c_int64 * 4
+DEPTH = 3  # operations, one of another's result, that an adjoint computes for a partial
+CHEAP = {"fadd", "fsub", "fmul", "fneg"}  # those that take less time than memory
 
 ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record
 FALLIBLE = ir.FunctionType(I32, [I64, I64, I64])  # that of a record of arrays: not 0 with an exception set
@@ -35,6 +39,8 @@ _BYTES = I8.as_pointer()
 _ZERO = ir.Constant(I64, 0)
 NOTHING, NOTHING_BITS = ir.Constant(F64, -0.0), -(1 << 63)  # of a cotangent: as yet nothing came to it
 _LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
+# What an adjoint knows a component of a partial by: its place in the record, a literal, or an operation.
+Weight: TypeAlias = int | ir.Constant | tuple[str, list[Any]]
 
 
 def _pointer(builder: Builder, address: Value, offset: int, kind: Type) -> Value:
@@ -54,9 +60,12 @@ class Record:
     def __init__(self, emit: Emitter, spec: Spec, tape: Value, room: int) -> None:
         self.emit, self.spec, self.room = emit, spec, room
         # leaves: where the number stands, and the weight
-        self.statements: list[list[tuple[int, int | list[Value]]]] = []
+        self.statements: list[list[tuple[int, list[Weight]]]] = []
         self.numbers: dict[Value, int] = {}  # of the statements here, by their LLVM values
-        self.weights: dict[Value, int] = {}  # offsets of partials
+        self.results: set[Value] = set()  # their values
+        # partials, and values that they are computed of: offsets, and how often a tape was met before
+        self.written: dict[Value, tuple[int, Value, int]] = {}
+        self.met: list[tuple[ir.Block, Value]] = []  # where a record began late: the block, and its start
         self.places: dict[Value, int] = {}  # offsets of numbers of statements elsewhere
         self.uses: Counter[int] = Counter()  # how often each of these is a leaf
         self.size, self.hole = 0, 0
@@ -87,18 +96,22 @@ class Record:
     def _store(self, builder: Builder, value: Value, place: Value) -> None:
         builder.store(value, place).set_metadata("alias.scope", self.memory)
 
-    def add(self, tape: Value, leaves: list[tuple[Value, Number]]) -> tuple[Value, Value]:
-        """Record a statement; returns its number and its tape."""
+    def add(
+        self, tape: Value, leaves: list[tuple[Value, Number]], values: list[Value]
+    ) -> tuple[Value, Value]:
+        """Record a statement with these values; returns its number and its tape."""
         builder = self.emit.builder
         if not self._knows(tape):
             self._meet(tape)
         rows = []
-        for statement, partial in leaves:
+        weights = self._weights([partial.flat() for _, partial in leaves])
+        for (statement, _), weight in zip(leaves, weights, strict=True):
             inner = self.numbers.get(statement)
             place = -1 - inner if inner is not None else self._number(statement)
             self.uses[place] += 1
-            rows.append((place, self._weight(partial)))
+            rows.append((place, weight))
         self.statements.append(rows)
+        self.results.update(map(origin, values))
         number = builder.add(self.count, ir.Constant(I64, len(self.statements)))
         number = builder.and_(number, self.mask)
         self.numbers[number] = len(self.statements) - 1
@@ -124,7 +137,7 @@ class Record:
         self.mask = _phi(builder, (self.mask, before), (ir.Constant(I64, -1), late))
         self.tape = _phi(builder, (self.tape, before), (tape, late))
         self.known |= {tape, self.tape}
-        self.weights.clear()  # those written before may be lost
+        self.met.append((late, start))
 
     def _number(self, statement: Value) -> int:
         """Write the number of a statement elsewhere; returns its offset."""
@@ -139,18 +152,48 @@ class Record:
         self.places[key] = at
         return at
 
-    def _weight(self, partial: Number) -> int | list[Value]:
-        """Write a partial; returns its offset, or its components where they are literals."""
-        builder, values = self.emit.builder, partial.flat()
-        if all(isinstance(value, ir.Constant) for value in values):
-            return values
-        key = tuple(values)
-        if key not in self.weights:
-            self.weights[key] = self.size
-            for value in values:
-                self._store(builder, value, _pointer(builder, self.start, self.size, F64))
+    def _weights(self, partials: list[list[Value]]) -> list[list[Weight]]:
+        """Write what the adjoint needs of the partials of a statement; returns what it knows them by."""
+        roots = {origin(x): x for partial in partials for x in partial}
+        parts = {key: needed for key, x in roots.items() if (needed := self._parts(x))}
+        together: dict[Value, Value] = {}
+        alone: dict[Value, Value] = {}
+        for key, needed in parts.items():
+            together |= needed
+            alone |= needed if len(needed.keys() - alone.keys()) <= 1 else {key: roots[key]}
+        self._write(min(together, alone, key=len))
+        return [list(map(self._weight, partial)) for partial in partials]
+
+    def _parts(self, value: Value, depth: int = DEPTH) -> dict[Value, Value]:
+        """Of what values, not yet on the tape, an adjoint may compute one; of itself, if that is too much."""
+        if isinstance(value, ir.Constant) or origin(value) in self.written:
+            return {}
+        inside = depth > 0 and origin(value) not in self.results and _is_cheap(value)
+        if not inside:
+            return {origin(value): value}
+        return {key: x for part in value.operands for key, x in self._parts(part, depth - 1).items()}
+
+    def _write(self, values: dict[Value, Value]) -> None:
+        for key, value in values.items():
+            if key not in self.written:
+                place = _pointer(self.emit.builder, self.start, self.size, F64)
+                self._store(self.emit.builder, value, place)
+                self.written[key] = self.size, value, len(self.met)
                 self.size += 8
-        return self.weights[key]
+
+    def _weight(self, value: Value) -> Weight:
+        if isinstance(value, ir.Constant):
+            return value
+        key = origin(value)
+        if key not in self.written:
+            return value.opname, list(map(self._weight, value.operands))
+        at, value, met = self.written[key]
+        for block, start in self.met[met:]:  # it is written there too, where the record began later
+            builder = ir.IRBuilder(block)
+            builder.position_before(block.terminator)
+            self._store(builder, value, _pointer(builder, start, at, F64))
+        self.written[key] = at, value, len(self.met)
+        return at
 
     def leave(self) -> None:
         """Emit, where the code is about to leave, what ends the record: later statements have no effect."""
@@ -170,7 +213,7 @@ class Record:
             ir.IRBuilder(self.left.append_basic_block("left")).ret_void()
         found = [copy.copy(self) for _ in range(ways)]
         for one in found:
-            for name in ("statements", "numbers", "weights", "places", "uses", "known"):
+            for name in ("statements", "numbers", "results", "written", "met", "places", "uses", "known"):
                 setattr(one, name, getattr(self, name).copy())
         for one in found[1:]:
             one.left = None  # what has left before is seen to by the first
@@ -236,14 +279,15 @@ class _Adjoint:
             self._reverse(k, leaves)
         self.builder.ret_void()
 
-    def _reverse(self, k: int, leaves: list[tuple[int, Number]]) -> None:
+    def _reverse(self, k: int, leaves: list[tuple[int, list[Weight]]]) -> None:
         """Emit what takes the cotangent of statement k, which is then nothing, to those of its leaves."""
         at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
         ct = self._load(at)
         self._store([NOTHING] * self.size, at)
         if -1 - k in self.gathered:
             ct = ct + self.gathered.pop(-1 - k)
-        if all(isinstance(w, list) and 1.0 <= w[0].constant < math.inf for _, w in leaves):
+        literals = [_literals(weight) for _, weight in leaves]
+        if all(found and 1.0 <= found[0] < math.inf for found in literals):
             self._give(ct, leaves)  # of nothing that is nothing
         else:
             self._give_what_came(ct, leaves)
@@ -252,17 +296,24 @@ class _Adjoint:
             if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:
                 self._add(self.gathered.pop(leaf), leaf)
 
-    def _give(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
+    def _give(self, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
         """Give each leaf its part of a cotangent."""
         for leaf, weight in reversed(leaves):
-            if isinstance(weight, list):
-                part = self._part(ct, self.emit.number(self.spec, [w.constant for w in weight]))
-            else:
-                part = self._part(ct, self._load(self._words(self.record, weight)))
+            values = _literals(weight) or list(map(self._value, weight))
+            part = self._part(ct, self.emit.number(self.spec, values))
             if leaf >= 0 and self.uses[leaf] == 1:
                 self._add(part, leaf)
             else:
                 self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
+
+    def _value(self, weight: Weight) -> Value:
+        """A component of a partial."""
+        if isinstance(weight, int):
+            return self.builder.load(_pointer(self.builder, self.record, weight, F64), align=8)
+        if isinstance(weight, ir.Constant):
+            return weight
+        name, parts = weight
+        return getattr(self.builder, name)(*map(self._value, parts))
 
     def _part(self, ct: Number, weight: Number) -> Number:
         """A cotangent times a partial; its zero is positive, as the negative one says that nothing came."""
@@ -279,7 +330,7 @@ class _Adjoint:
         multiply_add = builder.module.declare_intrinsic("llvm.fmuladd", [F64], form)
         return part.with_value(builder.call(multiply_add, [c.value, w.value, zero]))
 
-    def _give_what_came(self, ct: Number, leaves: list[tuple[int, Number]]) -> None:
+    def _give_what_came(self, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
         """As `_give`, of what something came to; tangents that are zero move nothing."""
         builder = self.builder
         first, *rest = ct.flat()
@@ -291,7 +342,7 @@ class _Adjoint:
             ct = self.emit.number(self.spec, [first] + [0.0] * len(rest))
         self._give_where(came, ct, leaves)
 
-    def _give_where(self, condition: Value, ct: Number, leaves: list[tuple[int, Number]]) -> None:
+    def _give_where(self, condition: Value, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
         """As `_give`, where a condition holds."""
         builder = self.builder
         before, known = builder.block, dict(self.gathered)
@@ -335,6 +386,20 @@ def origin(value: Value) -> Value:
     return id(value)
 
 
+def _is_cheap(value: Value) -> bool:
+    """Whether a value is a product or a sum, or a quotient of literals."""
+    if not isinstance(value, instructions.Instruction) or value.flags:
+        return False
+    literals = all(isinstance(x, ir.Constant) for x in value.operands)
+    return value.opname in CHEAP or (value.opname == "fdiv" and literals)
+
+
+def _literals(weight: list[Weight]) -> list[float]:
+    """The components of a partial if they are literals, else none."""
+    found = [w.constant for w in weight if isinstance(w, ir.Constant)]
+    return found if len(found) == len(weight) else []
+
+
 def _any_nonzero(builder: Builder, values: list[Value]) -> Value:
     found = None
     for value in values:
@@ -363,8 +428,13 @@ def _scratch(emit: Emitter) -> Value:
 # ---------------------------------------------------------------- where code is emitted
 
 
-def push(emit: Emitter, spec: Spec, tape: Value, leaves: list[tuple[Value, Number]]) -> tuple[Value, Value]:
-    """Record a statement: returns its number and its tape. What is on no tape is not recorded."""
+def push(
+    emit: Emitter, spec: Spec, tape: Value, leaves: list[tuple[Value, Number]], values: list[Value]
+) -> tuple[Value, Value]:
+    """Record a statement with these values: returns its number and its tape.
+
+    What is on no tape is not recorded.
+    """
     leaves = [leaf for leaf in leaves if not isinstance(leaf[0], ir.Constant)]  # of a literal, surely
     if not leaves:
         return _ZERO, _ZERO
@@ -378,7 +448,7 @@ def push(emit: Emitter, spec: Spec, tape: Value, leaves: list[tuple[Value, Numbe
     if record is None:
         record = Record(emit, spec, tape, max(most, MOST) if straight else most)
         builder.tapegrad_record = record
-    found = record.add(tape, leaves)
+    found = record.add(tape, leaves, values)
     if not straight:
         finish(builder)
     return found

@@ -166,7 +166,7 @@ def pack(emit: Emitter, kind: Type, found: Operand) -> Value:
     """Make a value of Numba's; for an active number what has leaves is recorded."""
     values = found.number.flat()
     if isinstance(kind, Active):
-        statement, tape = push(emit, kind.spec, found.tape, merged(found.leaves))
+        statement, tape = push(emit, kind.spec, found.tape, merged(found.leaves), values)
         return struct(emit, kind, [*values, statement, tape])
     members = [*values, found.tape]
     for statement, partial in found.leaves:

@@ -1,7 +1,8 @@
 """Arrays in compiled code: value and gradient of programs of whole arrays, in one call from Python.
 
-Each is timed in turns with Tensors, with its value in NumPy, and with jax.jit where jax is installed; best of
-several runs on one thread. Gradients are compared with those of Tensors first.
+Each is timed in turns with Tensors, with its value in NumPy, with jax.jit where jax is installed, and the heat
+equation with its gradient written by hand for Numba; best of several runs on one thread. Gradients are compared
+with those of Tensors first.
 
     python -m tests.benchmarks.native_arrays
 """
@@ -17,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 
 import numpy as np
+from numba import njit
 
 import tapegrad as tg
 
@@ -43,6 +45,33 @@ def runge_kutta(np, x, a):
         k4 = np.tanh(a @ (x + h * k3)) + 0.1
         x = x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
     return np.sum(x)
+
+
+@njit
+def heat_by_hand(u, c):
+    """The value of `heat` and its derivatives; of each step's u the derivative by c is found."""
+    n, steps = u.size, 500
+    states = np.empty((steps + 1, n))
+    states[0] = u
+    for k in range(steps):
+        u, new = states[k], states[k + 1]
+        new[0], new[n - 1] = u[0], u[n - 1]
+        for i in range(1, n - 1):
+            new[i] = u[i] + c * (u[i + 1] - 2.0 * u[i] + u[i - 1])
+    by_u, before, by_c, value = 2.0 * states[steps], np.empty(n), 0.0, 0.0
+    for x in states[steps]:
+        value += x * x
+    for k in range(steps - 1, -1, -1):
+        u = states[k]
+        for i in range(1, n - 1):
+            by_c += by_u[i] * (u[i + 1] - 2.0 * u[i] + u[i - 1])
+        for i in range(2, n - 2):
+            before[i] = by_u[i] + c * (by_u[i + 1] - 2.0 * by_u[i] + by_u[i - 1])
+        before[0], before[n - 1] = by_u[0] + c * by_u[1], by_u[n - 1] + c * by_u[n - 2]
+        before[1] = by_u[1] + c * (by_u[2] - 2.0 * by_u[1])
+        before[n - 2] = by_u[n - 2] + c * (by_u[n - 3] - 2.0 * by_u[n - 2])
+        by_u, before = before, by_u
+    return value, (by_u, by_c)
 
 
 def heat_of_jax(jax):
@@ -101,7 +130,8 @@ def main():
         import jax
 
         jax.config.update("jax_enable_x64", True)
-    print(f"{'value and gradient':32}{'us':>12}{'/ Tensors':>12}{'/ NumPy value':>15}{'/ jax.jit':>12}")
+    heads = f"{'us':>12}{'/ Tensors':>12}{'/ NumPy value':>15}{'/ jax.jit':>12}{'/ by hand':>12}"
+    print(f"{'value and gradient':32}{heads}")
     for name, program, of_jax, operands in cases():
         if args.only and not name.startswith(args.only):
             continue
@@ -114,13 +144,17 @@ def main():
             gradient = jax.jit(jax.value_and_grad(of_jax(jax), (0, 1)))
             given = [jax.numpy.asarray(v) for v in operands]
             ways["jax"] = lambda g=gradient, v=given: jax.block_until_ready(g(*v))
-        for found, expected in zip(ways["ours"]()[1], ways["tensors"](), strict=True):
-            np.testing.assert_allclose(found, expected.numpy(), rtol=1e-9, atol=1e-9)
+        if program is heat:
+            ways["hand"] = lambda v=operands: heat_by_hand(*v)
+        for way in ways.keys() & {"ours", "hand"}:
+            for found, expected in zip(ways[way]()[1], ways["tensors"](), strict=True):
+                np.testing.assert_allclose(found, expected.numpy(), rtol=1e-9, atol=1e-9)
         inner = max(1, int(0.002 / in_turns({"ours": ways["ours"]}, 2)["ours"].min()))
         times = in_turns(ways, args.repeat, {way: 1 if way == "tensors" else inner for way in ways})
         best = {way: rows.min() for way, rows in times.items()}
-        ratios = [best["ours"] / best.get(way, np.nan) for way in ("tensors", "numpy", "jax")]
-        print(f"{name:32}{1e6 * best['ours']:12.1f}{ratios[0]:12.3f}{ratios[1]:15.2f}{ratios[2]:12.2f}")
+        ratios = [best["ours"] / best.get(way, np.nan) for way in ("tensors", "numpy", "jax", "hand")]
+        text = f"{ratios[0]:12.3f}{ratios[1]:15.2f}{ratios[2]:12.2f}{ratios[3]:12.2f}"
+        print(f"{name:32}{1e6 * best['ours']:12.1f}{text}")
 
 
 if __name__ == "__main__":
