@@ -15,6 +15,7 @@ import tapegrad as tg
 from tapegrad.compilation import background, events, learning
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
+from tests.tiers import every
 
 from .hostile import FUNCTIONS
 from .test_fused import run
@@ -105,7 +106,7 @@ def test_threads_call_while_a_way_is_made(gate):
     assert len(compiled.explain().kinds[0].ways) == 2
 
 
-@pytest.mark.parametrize("name", list(FUNCTIONS)[::9])
+@pytest.mark.parametrize("name", every(list(FUNCTIONS)[::9], 3))
 def test_it_does_what_the_function_does(name):
     """As tests/compilation/test_hostile.py, with ways that are made between calls."""
     (f, effects), (g, others) = FUNCTIONS[name](), FUNCTIONS[name]()

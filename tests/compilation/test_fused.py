@@ -94,9 +94,13 @@ def compare(f, arguments, kind, **how):
     return compiled
 
 
-@pytest.mark.parametrize("f", FUNCTIONS)
-@pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("n", SIZES)
+IN_TURN = [  # each size in both dtypes is quick of one function
+    (f, kind, n) for i, n in enumerate(SIZES) for j, kind in enumerate((np.float64, np.float32))
+    for f in FUNCTIONS[(i + 2 * j) % len(FUNCTIONS) :] + FUNCTIONS[: (i + 2 * j) % len(FUNCTIONS)]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("f", "kind", "n"), every(IN_TURN, len(FUNCTIONS)))
 def test_sizes_on_both_sides_of_a_block(f, kind, n):
     x = np.linspace(-1.5, 1.4, n).astype(kind)
     compiled = compare(f, [x * kind(1 + 0.1 * k) for k in range(CALLS)], kind)
@@ -566,7 +570,7 @@ SHAPES = [  # of an array, and of an operand that is stretched to it, along one 
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize(("shape", "other"), SHAPES)
+@pytest.mark.parametrize(("shape", "other"), every(SHAPES, 2))
 def test_operands_that_are_stretched(shape, other, kind):
     a = np.random.default_rng(1).normal(size=other).astype(kind)
     b = np.random.default_rng(2).normal(size=shape).astype(kind)

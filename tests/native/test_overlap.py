@@ -56,7 +56,6 @@ def agree(function):
     np.testing.assert_allclose(found[1], found[0], rtol=1e-11)
 
 
-@pytest.mark.quick
 def test_the_whole_by_an_ellipsis():
     """Numba types ``y[...]``, and lacks code for it."""
     agree(program(chain(WHOLE, ["+=", "*=", "-="])))
@@ -102,6 +101,7 @@ def test_values(line):
     np.testing.assert_array_equal(tg.njit(function)(X.copy()), function(X.copy()))
 
 
+@pytest.mark.quick
 def test_operands_written_to_by_ufuncs():
     def f(w):
         np.multiply(w[1:], w[:-1], w[1:])

@@ -58,7 +58,6 @@ def test_several_directions_in_one_pass(n):
     assert_alike(tg.func.jvp(forward, batched=True)(AT, V[:n]), outer(AT, V[:n]))
 
 
-@pytest.mark.quick
 def test_directions_from_compiled_code_and_of_numbers():
     along = tg.func.jvp(of_number, batched=True)
 
