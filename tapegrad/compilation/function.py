@@ -6,6 +6,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
+from types import FunctionType
 from typing import Any, overload
 
 import numpy as np
@@ -189,6 +190,16 @@ class Compiled(Programmed):
 
     def __reduce__(self) -> Any:
         return Compiled, (self.plain, self._argnums, *self._how)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Compiled:
+        """Return itself, an attribute like others; a method would not get its instance, and is refused."""
+        f = self.plain
+        if instance is None or not isinstance(f, FunctionType) or f.__code__.co_varnames[:1] != ("self",):
+            return self
+        raise TypeError(
+            f"tg.compile takes functions, and {f.__qualname__} is a method, which wants its instance; "
+            f"compile that of each instance, in __init__: self.{f.__name__} = tg.compile(self.{f.__name__})"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of the function."""

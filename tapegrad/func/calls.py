@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -45,6 +46,7 @@ OFFERED = "_programs"  # of a derivative: the function that has programs, and wh
 IN_LANES = ("", "grad", "value_and_grad", "jacobian")  # what a function with programs gives for many calls
 RECORDED = {"recording": True, "inference": False}
 DOUBLE = np.dtype(float)
+APART: weakref.WeakSet[Tape] = weakref.WeakSet()  # tapes of calls on plain arguments, kept by pullbacks
 RESHAPE = REGISTRY["reshape"]
 
 
@@ -388,6 +390,15 @@ class Call:
             tensors = [x for x in leaves if isinstance(x, Handle)]
             self.outside = _uses_others(tensors, begin.serial, self._leaves)
 
+    def keep_apart(self, results: Sequence[Tensor | None]) -> None:
+        """Note that nobody else can ask for derivatives by what these were computed from, if that is so."""
+        tapes = [] if self.outside else [y._tape for y in results if y is not None and y._tape is not None]
+        while tapes:
+            tape = tapes.pop()
+            if tape not in APART:
+                APART.add(tape)
+                tapes += [older for older in tape.older if older is not None]
+
     def primals(self) -> list[Tensor]:
         """Return what is differentiated by as Tensors, for forward mode: their history goes on."""
         self.xs, self.outside = [x if isinstance(x, Tensor) else tensor(x) for x in self.given], True
@@ -554,8 +565,9 @@ def has_history(x: Any) -> bool:
 def _uses_others(tensors: list[Any], begin: int, mine: set[Any]) -> bool:
     """Whether there is more, of what tapes from this serial on have, by which these can be differentiated.
 
-    That is what older tapes hold, and leaves that there still are; also what tangents come from. Leaves of
-    cells that are `mine` are nobody else's, though a profiler may hold the frame that made them.
+    That is what older tapes hold, unless they are `APART`, and leaves that there still are; also what
+    tangents come from. Leaves of cells that are `mine` are nobody else's, though a profiler may hold the
+    frame that made them.
     """
     tapes: list[Tape] = []
     seen: set[int] = set()
@@ -573,6 +585,8 @@ def _uses_others(tensors: list[Any], begin: int, mine: set[Any]) -> bool:
                 return True
         if tapes:
             tape = tapes.pop()
+            if tape in APART:
+                continue
             if tape.serial < begin:
                 return True
             if tape.serial not in seen:

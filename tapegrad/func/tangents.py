@@ -59,6 +59,7 @@ def pushforward(call: Call, ys: Sequence[Tensor], batched: bool = False) -> Push
     """
     cts = [zeros(y).requires_grad_() for y in ys]
     rows = grad_of_active(ys, call.xs, cts, without_values=True)
+    call.keep_apart(rows)
 
     def push(vs: list[Tensor]) -> list[Tensor]:
         pairs = [(g, v) for g, v in zip(rows, vs, strict=True) if g is not None]

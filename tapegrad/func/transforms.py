@@ -199,6 +199,7 @@ def vjp(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) ->
 def _vjp(call: Call, has_aux: bool) -> Any:
     found, aux = call.outputs(has_aux)
     ys, structure = tensors_of(call.what, found)
+    call.keep_apart(ys)
 
     def pullback(cotangent: Tree) -> Tree:
         leaves, theirs = flatten(cotangent)

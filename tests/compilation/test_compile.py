@@ -834,6 +834,40 @@ def test_what_a_tensor_has_not_is_told_as_ever():
         x.shape = (2, 1)
 
 
+def test_a_method_says_how_it_is_compiled():
+    """It was called without its instance, and Python said that an argument was missing."""
+
+    class Model:
+        strength = 2.0
+
+        def __init__(self):
+            self.bound = tg.compile(self.energy)
+
+        def energy(self, x):
+            return self.strength * np.sum(x * x)
+
+        @tg.compile
+        def loss(self, x):
+            return self.energy(x)
+
+        @staticmethod
+        @tg.compile
+        def plain(x):
+            return np.sum(x * x)
+
+    x = np.array([1.0, 2.0])
+    model = Model()
+    with pytest.raises(TypeError, match=r"Model\.loss is a method.* self\.loss = tg\.compile\(self\.loss\)"):
+        model.loss(x)
+    Model.also = tg.compile(lambda x: np.sum(x))
+    Model.again = model.bound
+    for k in range(5):
+        model.strength = 1.0 + k
+        assert model.bound.grad(x).tolist() == model.again.grad(x).tolist() == [2.0 + 2 * k, 4.0 + 4 * k]
+        assert model.plain.grad(x).tolist() == [2.0, 4.0]
+        assert model.also.grad(x).tolist() == [1.0, 1.0]
+
+
 def test_compiled_functions_are_refused():
     with pytest.raises(TypeError, match=r"tg\.func\.value_and_grad"):
         tg.compile(tg.njit(lambda x: x))

@@ -769,3 +769,39 @@ def test_compiled_functions_of_arrays_nest_forward():
         lambda f: F.jacfwd(F.grad(f)),
     ):
         np.testing.assert_allclose(derive(lambda x: f(x))(x), derive(g)(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("what", ["vjp", "linearize"])
+def test_derivatives_of_pullbacks_of_arrays_are_arrays(what):
+    """They were Tensors with a history that led to the pullback's own argument."""
+    x, w = np.array([0.3, -0.7, 1.2]), tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    _, linear = getattr(tg.func, what)(np.sin)(x)
+    slope = np.cos(x)
+    for derivative, wanted in (
+        (tg.func.grad(lambda v: np.sum(linear(v) * x)), slope * x),
+        (tg.func.grad(lambda v: np.sum(linear(v) ** 2)), 2 * slope**2 * x),
+        (tg.func.jacrev(linear), np.diag(slope)),
+        (tg.func.hessian(lambda v: np.sum(linear(v) ** 2)), np.diag(2 * slope**2)),
+    ):
+        found = derivative(x)
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    seen = {}
+
+    def noting(x):
+        seen["total"] = np.sum(w * w)
+        return np.sin(x) * (w if "use" in seen else 1.0)
+
+    for use in (False, True):  # what does depend on Tensors outside is differentiated by them, as ever
+        seen |= {"use": 1} if use else {}
+        _, linear = getattr(tg.func, what)(noting)(x)
+        found = tg.func.grad(lambda v: np.sum(linear(v)) * seen["total"])(x)
+        factor = w if use else 1.0
+        (by_w,) = tg.grad(np.sum(found), w)
+        np.testing.assert_allclose(by_w, tg.grad(np.sum(slope * factor) * np.sum(w * w), w)[0], rtol=1e-14)
+
+    def inside(a):
+        _, linear = getattr(tg.func, what)(np.sin)(a)
+        return np.sum(tg.func.grad(lambda v: np.sum(linear(v) ** 2))(x))
+
+    np.testing.assert_allclose(tg.func.grad(inside)(x), -4 * slope * np.sin(x) * x, rtol=1e-14)
