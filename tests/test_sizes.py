@@ -926,14 +926,26 @@ def leaves(n):
 
 @crosses("native.record", "MOST", slow=True)
 def statements(nbytes):
-    """Straight code around so many bytes of a record: a statement has 12, 16 or 20."""
-    for size in (12, 16, 20):
+    """Straight code around so many bytes of a record: a statement has 8, 12, 16 or 20."""
+    for size in (8, 12, 16, 20):
         n = nbytes // size
         lines = ["y = x[0]"] + [f"y = y * x[{k % 3}]" for k in range(n)] + ["return y"]
         f = compiled("statements", "\n    ".join(lines))
         x = np.array([1.001, 0.999, 1.0005])
         times = np.array([1 + sum(k % 3 == q for k in range(n)) * 1.0 - (q > 0) for q in range(3)])
         gradient_is(lambda x, f=f: f(x), leaf(x), times * np.prod(x**times) / x, 1e-10)
+
+
+@crosses("native.record", "DEPTH", slow=True)
+def partials(n):
+    """Products of so many factors in one statement, and of more; then the second derivatives."""
+    at, along = np.array([1.7, 3.0, 0.4]), np.array([0.3, -1.1, 0.8])
+    for count in (n, n + 1, n + 2):
+        text = " * ".join(f"(x[{k % 3}] + {k}.0)" for k in range(count))
+        f, plain = compiled("partials", f"return {text}"), eval(f"lambda x: {text}")
+        x = leaf(at)
+        gradient_is(lambda x, f=f: f(x), leaf(at), tg.grad(plain(x), x)[0].numpy(), 1e-14)
+        np.testing.assert_allclose(tg.func.hvp(f)(at, along), tg.func.hvp(plain)(at, along), rtol=1e-13)
 
 
 @crosses("native.algebra", "UNROLLED", slow=True)

@@ -1,8 +1,8 @@
 """Arrays in compiled code: value and gradient of programs of whole arrays, in one call from Python.
 
-Each is timed in turns with Tensors, with its value in NumPy, with jax.jit where jax is installed, and the heat
-equation with its gradient written by hand for Numba; best of several runs on one thread. Gradients are compared
-with those of Tensors first.
+Each is timed in turns with Tensors, with its value in NumPy, with jax.jit where jax is installed, and the
+heat equation with its gradient written by hand for Numba; best of several runs on one thread. Gradients are
+compared with those of Tensors first.
 
     python -m tests.benchmarks.native_arrays
 """

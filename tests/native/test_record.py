@@ -106,25 +106,6 @@ def test_values_that_partials_are_products_of_are_on_the_tape_once():
     ]), second=True)  # fmt: skip
 
 
-def chain(factors):
-    """A product of so many numbers that are not on the tape already, in one statement."""
-    names = [f"(x[{k % 3}] + {k}.0)" for k in range(factors)]
-    space = {}
-    exec(f"def f(x):\n    return {' * '.join(names)}", space)
-    return space["f"]
-
-
-@pytest.mark.parametrize("factors", range(2, record.DEPTH + 4))
-def test_products_of_as_many_factors_as_an_adjoint_computes_and_of_more(factors):
-    primal = chain(factors)
-    x = tg.tensor(X, requires_grad=True)
-    (expected,) = tg.grad(primal(x), x)
-    np.testing.assert_allclose(tg.func.grad(njit(primal))(X), expected, rtol=1e-15)
-    u = np.array([0.3, -1.1, 0.8])
-    expected = tg.func.hvp(primal)(X, u)
-    np.testing.assert_allclose(tg.func.hvp(njit(primal))(X, u), expected, rtol=1e-13)
-
-
 @njit
 def factor_from_before(x):
     t = np.full(2, 1.5)
