@@ -220,6 +220,9 @@ class Learner:
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
         """Expect nothing."""
 
+    def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
+        """Know that an op is computed."""
+
     def applied(self) -> None:
         """Know that an op has been computed."""
 

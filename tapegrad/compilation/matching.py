@@ -71,8 +71,6 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode:
             return None
         k = self.position
-        if self.see_value is not None and self._is_computed_by_rows(k, op):
-            self._operands = {id(x) for x in operands}
         if op is POWER or error_mode.get() is not self.handling:
             return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
@@ -87,6 +85,13 @@ class Matcher(Leaver):
             return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
+
+    def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
+        """Let nobody be told that the operands of an op are looked at while it is computed, if rows could."""
+        if self.see_value is None or self.left or _enabled.get() is not self.mode:
+            return
+        if self._is_computed_by_rows(self.position, op):
+            self._operands = {id(x) for x in operands}
 
     def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
         """Whether an op comes next that rows can compute as Python does."""

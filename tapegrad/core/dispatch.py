@@ -149,6 +149,7 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
         if known is not None:
             return known
         if mode.matcher is not None:
+            mode.matcher.applying(op, operands)
             try:
                 return _applied(op, operands, attrs)
             finally:

@@ -41,6 +41,9 @@ class Matcher(Protocol):
     def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index, if that is expected."""
 
+    def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
+        """Know that an op that was not expected is computed, up to `applied`."""
+
     def applied(self) -> None:
         """Know that an op that was not expected has been computed, or has raised an error."""
 

@@ -907,3 +907,24 @@ def test_an_operand_of_an_operation_is_looked_at_afterwards():
 
     with pytest.raises(ReplayError, match="looks at a value"):
         call_often(tg.compile(f, wait=True, replay=True).grad)
+
+
+LOOKS = {  # at what an operation before was of
+    "at an operand of where": "m = np.isnan(y); z = np.where(m, 0.0, y); s = np.sum(z) / float(np.sum(~m))",
+    "by nanmean": "s = np.nanmean(y)",
+    "at an operand of a product": "z = y * 2.0; s = np.dot(z, x) * float(z[0].detach())",
+    "at a choice": "m = y > 0.5; s = np.sum(np.where(m, y, x)); s = s * (2.0 if m.any() else 3.0)",
+    "at what is reshaped": "z = y * 2.0; s = np.sum(np.kron(z, z) * z.reshape(-1)[0]); s = s * z[1].item()",
+    "at an operand of a flat call": "m = np.sign(y); n = np.floor(m); s = np.sum(y * n) * float(m[0])",
+    "at a copy": "z = y * 2.0; s = np.sum(z.copy()) + z[0].item()",
+}
+
+
+@pytest.mark.parametrize("text", LOOKS.values(), ids=LOOKS)
+def test_a_look_at_an_operand_behind_its_operation_is_seen(text):
+    made = {"np": np}
+    exec(f"def f(x):\n    y = x * 1.0\n    {text}\n    return s", made)
+    compiled = tg.compile(made["f"], wait=True, replay=True)
+    x = np.array([0.2, 0.7, 1.5, 2.5])
+    with pytest.raises(ReplayError, match="looks at a value"):
+        any(compiled.value_and_grad(x + 0.01 * k) is None for k in range(8))
