@@ -27,6 +27,8 @@ COMPARED = {
     "statistics": "s = np.ptp(X) * np.average(X) + np.cov(X)[0, 1] + X.std(1, keepdims=True)[0, 0]",
     "neighbours": "s = np.diff(X)[0, 1] + np.gradient(X[0])[1] + np.trapezoid(X[1]) + np.nansum(X)",
     "sums of products": "s = np.einsum('ij,jk->ik', X, X)[0, 1] + np.kron(X, X)[2, 3] + np.tensordot(X, X)",
+    "ufuncs without a derivative": "s = (X * np.sign(X) * np.floor(Y) + Y * np.isfinite(X - 0.2)).sum()",
+    "truth values": "s = (X * np.logical_and(np.greater(X, 0.7), A <= Y) * np.logical_not(X > Y)).sum()",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """
@@ -189,6 +191,10 @@ def test_numbers_that_functions_make_of_shapes_are_theirs_again():
 @pytest.mark.parametrize(
     "text",
     [
+        "x * np.greater(x, 0.1 * k) + np.greater(x, k // 2)",
+        "x * np.sign(np.sin(x if k % 2 else x * 3.0)) * np.isnan(np.log(x - 0.3 * k))",
+        "x * np.floor(x * 2.0, dtype=np.float32 if k % 2 else np.float64) * np.ceil(x)",
+        "x * np.logical_and(x > 0.5, y > k) * np.logical_and(y > k, x > 0.5)",
         "np.var(x, ddof=4)",
         "np.std(x, ddof=5)",
         "np.var(x * 1j) + np.var(x + 1j, ddof=4)",

@@ -84,6 +84,17 @@ def matched_call(function: int, args: int, names: int) -> int:
     return gone_past(event, 1 + i64(w.call_write).write_events, to)
 
 
+def matched_flat(ufunc: int, operands: int, count: int) -> int:
+    """As `matched`, for a call of a ufunc without a derivative."""
+    event = i64(i64(shared()).matching).next_event
+    words = i64(event).event_call
+    if words == 0:
+        return UNHANDLED
+    if i64(words).call_of != ufunc or are_taken(words, operands, count) == 0:
+        return UNHANDLED
+    return gone_on(event)
+
+
 def matched_write(x: int, key: int, new: int) -> int:
     """None, borrowed, where ``x[key] = new`` is what is expected; 0 with an error set; UNHANDLED."""
     g, count = i64(shared()), 0
