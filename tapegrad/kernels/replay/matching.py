@@ -373,6 +373,7 @@ def follow(module: int, args: int, count: int) -> int:
     matching, plan = obj(given[0]).data, obj(given[1]).data
     m = i64(matching)
     m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
+    m[MATCHING_ERRORS], m[CHANGES] = m.errors_at_first, 0
     known = holders(matching, i64(plan).weak_references_at)
     if put_in_force(m.matching_mode) == 0:
         return 0
