@@ -99,7 +99,7 @@ class Matcher(Leaver):
         told, _, loud = forward.reported(handling)
         if handling is not self.handling and (told & ~self.told or loud):
             return False
-        if state[layout.CHANGES] == 0:
+        if not state[layout.CHANGES]:
             self._changes.clear()
         self._changes.append((self.position, handling))  # which keeps it, as it is known by its address
         state[layout.CHANGES] += 1
