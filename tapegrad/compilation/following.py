@@ -86,6 +86,7 @@ class Follower:
         self.words, self.at = state, abi.address(state)
         self.handling: Any = None
         self._raising: Any = None
+        self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
         self.told = 0
         self.ready: Path | None = None
         self._sources: dict[int, Source] = {}

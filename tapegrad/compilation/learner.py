@@ -270,9 +270,16 @@ class Learner:
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
     ) -> None:
         """List what a function without a derivative has computed, if it may be computed again."""
-        known = flat_operation(function, args, names)
-        if known is not None:
-            self.note_plain(*known, out)
+        known, k = flat_operation(function, args, names), len(self.entries) // WIDTH
+        if known is None:
+            return
+        self.note_plain(*known, out)
+        ufunc = known[0].functions[0]
+        if type(ufunc) is np.ufunc and len(self.entries) // WIDTH != k:
+            brought = deque((Brought(q), x) for q, x in enumerate(args) if not isinstance(x, Handle))
+            given = tuple(self._given(x, None, brought) for x in args)
+            if UNKNOWN not in given and not brought:
+                self._calls[k] = Called(ufunc, given, {})
 
     def note_plain(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle

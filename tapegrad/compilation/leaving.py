@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
+from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
 
 
@@ -72,6 +75,7 @@ class Leaver(Follower):
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
             operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
+            error_mode.set(self._handling_of(j))
             if self._warned:
                 self._tell_errors(j, operands)
             x = self._pending = self.results[self.program.owners[j]]
@@ -80,6 +84,11 @@ class Leaver(Follower):
             else:
                 self._record_write(j, operands, x)
             self._recorded.append(x)
+
+    def _handling_of(self, j: int) -> Any:
+        """NumPy's handling of errors when an event came."""
+        came = bisect_right(self._changes, j, key=itemgetter(0)) if self.state[layout.CHANGES] else 0
+        return self._changes[came - 1][1] if came else self.handling
 
     def _tell_errors(self, j: int, operands: list[Any]) -> None:
         """Compute an event once more, so that NumPy tells of an error of numbers where it was."""

@@ -57,7 +57,8 @@ class Matcher(Leaver):
         if handling is not self.handling:
             self.handling = handling
             self.told, self._raising, _ = forward.reported(handling)
-            self.state[layout.MATCHING_ERRORS], self.state[layout.ERRORS_TOLD] = id(handling), self.told
+            self.state[layout.ERRORS_AT_FIRST], self.state[layout.ERRORS_TOLD] = id(handling), self.told
+        self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
 
     def observe(self, see_value: Callable[[], None] | None) -> None:
         """Let somebody know of each value that is looked at in the call that begins."""
@@ -71,7 +72,7 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode:
             return None
         k = self.position
-        if op is POWER or error_mode.get() is not self.handling:
+        if op is POWER or not self._is_handled():
             return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
@@ -85,6 +86,25 @@ class Matcher(Leaver):
             return None
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
+
+    def _is_handled(self) -> bool:
+        """Whether the handling of errors of numbers is that at hand, or from now on another one.
+
+        It tells of no error that is not told at first, so that what meets none may be computed at the end of
+        the call; where one is met the call leaves, and each operation has its own handling.
+        """
+        handling, state = error_mode.get(), self.state
+        if id(handling) == state[layout.MATCHING_ERRORS]:
+            return True
+        told, _, loud = forward.reported(handling)
+        if handling is not self.handling and (told & ~self.told or loud):
+            return False
+        if not state[layout.CHANGES]:
+            self._changes.clear()
+        self._changes.append((self.position, handling))  # which keeps it, as it is known by its address
+        state[layout.CHANGES] += 1
+        state[layout.MATCHING_ERRORS] = id(handling)
+        return True
 
     def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
         """Let nobody be told that the operands of an op are looked at while it is computed, if rows could."""
@@ -134,7 +154,7 @@ class Matcher(Leaver):
                 and not known.writes
                 and known.function is function
                 and alike(known.kwargs, kwargs)
-                and error_mode.get() is self.handling
+                and self._is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
             ):
                 self.path.comparison.restore(k, known)
@@ -150,7 +170,7 @@ class Matcher(Leaver):
         event = self.program.events[k]
         varying = varying_of(event.attrs)
         taken = event.op is TAKE or varying is not None
-        taken = taken and self.program.exact[k] and error_mode.get() is self.handling
+        taken = taken and self.program.exact[k] and self._is_handled()
         if not taken and (varying is not None or not self.program.views[k]):
             return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
@@ -209,7 +229,7 @@ class Matcher(Leaver):
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
         k = self.position
-        if self.left or _enabled.get() is not self.mode or error_mode.get() is not self.handling:
+        if self.left or _enabled.get() is not self.mode or not self._is_handled():
             return False
         found = self.program.written.get(k)
         if found is None:

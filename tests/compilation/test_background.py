@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, events, learning
+from tapegrad.compilation import background, learner, learning
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tests.tiers import every
@@ -315,7 +315,7 @@ def test_what_is_written_to_is_part_of_a_way(write):
 @pytest.mark.parametrize("most", [3 * 32, 3 * 32 - 1])
 def test_many_writes_are_not_learned(monkeypatch, most):
     """Each has an array of its own in a program."""
-    monkeypatch.setattr(events, "MOST_WRITTEN", most)
+    monkeypatch.setattr(learner, "MOST_WRITTEN", most)
 
     def f(x):
         y = x * 2.0

@@ -27,6 +27,8 @@ COMPARED = {
     "statistics": "s = np.ptp(X) * np.average(X) + np.cov(X)[0, 1] + X.std(1, keepdims=True)[0, 0]",
     "neighbours": "s = np.diff(X)[0, 1] + np.gradient(X[0])[1] + np.trapezoid(X[1]) + np.nansum(X)",
     "sums of products": "s = np.einsum('ij,jk->ik', X, X)[0, 1] + np.kron(X, X)[2, 3] + np.tensordot(X, X)",
+    "ufuncs without a derivative": "s = (X * np.sign(X) * np.floor(Y) + Y * np.isfinite(X - 0.2)).sum()",
+    "truth values": "s = (X * np.logical_and(np.greater(X, 0.7), A <= Y) * np.logical_not(X > Y)).sum()",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """
@@ -189,6 +191,10 @@ def test_numbers_that_functions_make_of_shapes_are_theirs_again():
 @pytest.mark.parametrize(
     "text",
     [
+        "x * np.greater(x, 0.1 * k) + np.greater(x, k // 2)",
+        "x * np.sign(np.sin(x if k % 2 else x * 3.0)) * np.isnan(np.log(x - 0.3 * k))",
+        "x * np.floor(x * 2.0, dtype=np.float32 if k % 2 else np.float64) * np.ceil(x)",
+        "x * np.logical_and(x > 0.5, y > k) * np.logical_and(y > k, x > 0.5)",
         "np.var(x, ddof=4)",
         "np.std(x, ddof=5)",
         "np.var(x * 1j) + np.var(x + 1j, ddof=4)",
@@ -279,3 +285,82 @@ def test_constants_of_many_elements(n, monkeypatch):
     finally:
         tables.FUNCTIONS[np.unwrap] = before
         tables.BY_SHAPES.discard(np.unwrap)
+
+
+def silenced(x, k):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        y = np.log(x) * 0.0 + x
+    return np.sum(y * x)
+
+
+def silenced_in_part(x, k):
+    y = np.log(x + 0.5)
+    with np.errstate(divide="ignore"):
+        z = 1.0 / x
+        with np.errstate(all="ignore"):
+            w = np.log(x) * y
+        z = z * np.sqrt(x)
+    return np.sum(z + w / (x + 1.0)) + np.sum(np.log(x))
+
+
+def silenced_at_some_calls(x, k):
+    y = np.sin(x)
+    if k % 3 == 0:
+        with np.errstate(all="ignore"):
+            return np.sum(np.log(x) * y)
+    return np.sum(np.log(x) * y)
+
+
+def silenced_often(x, k):
+    for j in range(40):
+        with np.errstate(over="ignore", divide="ignore" if j % 2 else "warn"):
+            x = x + np.exp(-1.0 / (x * x)) * 0.01
+    return np.sum(x)
+
+
+def louder(x, k):
+    with np.errstate(divide="raise", invalid="raise"):
+        try:
+            y = np.log(x)
+        except FloatingPointError:
+            y = x * 3.0
+    with np.errstate(under="warn", over="ignore"):
+        return np.sum(y * np.exp(-700.0 - x * 30.0) + x)
+
+
+def silenced_and_looked_at(x, k):
+    with np.errstate(all="ignore"):
+        y = np.log(x) * x
+        s = float(np.isnan(y).any()) if k % 2 else 1.0
+    return np.sum(np.where(np.isnan(y), x, y)) * (s + 1.0)
+
+
+def silenced_for_good(x, k):
+    before = np.seterr(all="ignore")
+    y = np.log(x)
+    np.seterr(**before)
+    return np.sum(np.where(x > 0.0, y, x * np.log(x + 0.5)))
+
+
+SILENCED = (
+    silenced, silenced_in_part, silenced_at_some_calls, silenced_often, louder, silenced_and_looked_at,
+    silenced_for_good,
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("f", SILENCED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("base", [{}, {"all": "ignore"}, {"under": "warn"}])
+@pytest.mark.parametrize("often", [1, 4])
+def test_other_handling_of_errors_inside(f, base, often):
+    """Each operation's warnings are those of the handling in which it is applied."""
+    at = [0.0, -0.25, 0.5, 1.5]
+    with np.errstate(**base):
+        both(f, [(np.array([0.3, 0.7, at[k // often % 4 if k > 7 else 3], 2.0]), k) for k in range(40)])
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+def test_other_handling_of_errors_is_followed():
+    compiled = both(silenced_in_part, [(V**2 + 0.5 + k, k) for k in range(24)])
+    ((way,),) = [kind.ways for kind in compiled.explain().kinds]
+    assert way.calls == 22 and "computed by" in compiled.explain()

@@ -925,6 +925,6 @@ def test_a_look_at_an_operand_behind_its_operation_is_seen(text):
     made = {"np": np}
     exec(f"def f(x):\n    y = x * 1.0\n    {text}\n    return s", made)
     compiled = tg.compile(made["f"], wait=True, replay=True)
-    with pytest.raises(tg.errors.ReplayError, match="looks at a value"):
-        for k in range(8):
-            compiled.value_and_grad(np.array([0.2, 0.7, 1.5, 2.5]) + 0.01 * k)
+    x = np.array([0.2, 0.7, 1.5, 2.5])
+    with pytest.raises(ReplayError, match="looks at a value"):
+        any(compiled.value_and_grad(x + 0.01 * k) is None for k in range(8))

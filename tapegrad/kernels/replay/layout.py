@@ -302,11 +302,12 @@ TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
 # MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
 # or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
 # first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
-# whether a value was looked at, and which errors of numbers are told. At last ops of comparisons.
+# whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
+# begins, and how often it has changed since. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
-    ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_TOLD, COMPARISONS,
-) = range(13)  # fmt: skip
+    ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_TOLD, ERRORS_AT_FIRST, CHANGES, COMPARISONS,
+) = range(15)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL = 0, 1, 2, 6, 7, 8
 EVENT_WRITE, EVENT_IN_VAIN, EVENT_SIZE = 9, 10, 11

@@ -84,6 +84,17 @@ def matched_call(function: int, args: int, names: int) -> int:
     return gone_past(event, 1 + i64(w.call_write).write_events, to)
 
 
+def matched_flat(ufunc: int, operands: int, count: int) -> int:
+    """As `matched`, for a call of a ufunc without a derivative."""
+    event = i64(i64(shared()).matching).next_event
+    words = i64(event).event_call
+    if words == 0:
+        return UNHANDLED
+    if i64(words).call_of != ufunc or are_taken(words, operands, count) == 0:
+        return UNHANDLED
+    return gone_on(event)
+
+
 def matched_write(x: int, key: int, new: int) -> int:
     """None, borrowed, where ``x[key] = new`` is what is expected; 0 with an error set; UNHANDLED."""
     g, count = i64(shared()), 0
@@ -362,6 +373,7 @@ def follow(module: int, args: int, count: int) -> int:
     matching, plan = obj(given[0]).data, obj(given[1]).data
     m = i64(matching)
     m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
+    m[MATCHING_ERRORS], m[CHANGES] = m.errors_at_first, 0
     known = holders(matching, i64(plan).weak_references_at)
     if put_in_force(m.matching_mode) == 0:
         return 0

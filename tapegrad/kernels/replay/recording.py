@@ -8,7 +8,7 @@ from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, share
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.comparing import slot_compare, slot_truth
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.matching import matched, matched_call
+from tapegrad.kernels.replay.matching import matched, matched_call, matched_flat
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.unrecorded import noted, unrecorded
@@ -234,6 +234,10 @@ def tensor_array_ufunc(self: int, args: int, count: int, names: int) -> int:
         known = call(g.dict_get, g.ufuncs, given[0])
         if known == 0:
             invoke(g.error_clear)  # no key at all
+            if g.matching != 0 and is_call(given[1]):
+                out = matched_flat(given[0], args + 16, count - 2)
+                if out != UNHANDLED:
+                    return out
         elif is_call(given[1]):
             sheet = obj(known).data
             if count == 4:
