@@ -27,9 +27,9 @@ CODES = {abi.NAMES[code]: code for code in range(1, layout.DIFFERENTIABLE + 1)}
 def warm_up(dtypes: Sequence[str] = ("float64",), progress: bool = False) -> int:
     """Compile what derivatives commonly use, or load it where it is in the cache.
 
-    That are compiled recording and sweeps, recorded sweeps, power series, what `tapegrad.njit` records with,
-    and the derivatives of all elementwise operations in the dtypes given. Call it where a container is built,
-    or in new workers, with Dask by ``client.run(tg.batch.warm_up)``.
+    That are compiled recording, writes and sweeps, recorded sweeps, power series, what `tapegrad.njit`
+    records with, and the derivatives of all elementwise operations in the dtypes given. Call it where a
+    container is built, or in new workers, with Dask by ``client.run(tg.batch.warm_up)``.
 
     Parameters
     ----------
@@ -88,12 +88,17 @@ def _eager() -> None:
     grad(_program(leaf), leaf)
 
 
+def _written() -> None:
+    (tensor(X, requires_grad=True) * 1.0)[0] = 1.0
+
+
 def _compiled() -> None:
     func.value_and_grad(njit(lambda x: x * x))(1.0)
 
 
 MACHINERY: tuple[Callable[[], object], ...] = (
     _eager,
+    _written,
     lambda: func.hvp(_program)(X, X),
     lambda: func.jvp(_program)(X, X),
     lambda: func.taylor(_program, 3)(X, X),

@@ -1,11 +1,13 @@
 """Gradients of results on one tape in one compiled call, and what that asks of Python.
 
-The call is `kernels.replay.gradients`. It comes with the first sweep, which compiles it; until then, with
-``TAPEGRAD_ABI=portable`` and for all that is out of the ordinary `tapegrad.engine` finds gradients.
+The call is `kernels.replay.gradients`. It comes with the first sweep, which compiles it, and what records
+sweeps with the first of those after it; until then, with ``TAPEGRAD_ABI=portable`` and for all that is out of
+the ordinary `tapegrad.engine` finds gradients.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +22,7 @@ from tapegrad.engine.plan import end_sweep, sweeps
 from tapegrad.engine.sweep import descriptor
 from tapegrad.engine.watched import BOTH, attached
 from tapegrad.errors import KernelError
-from tapegrad.kernels import machine
+from tapegrad.kernels import extensions, machine
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
@@ -31,6 +33,7 @@ from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray
 CLAIM = ("flags", "frees", "_thread", "_forks", "state", "tape", "seen")  # slots, as compiled code fills them
+_is_ready = False  # whether compiled code finds gradients, and can record sweeps once that is loaded
 _states: dict[int, State] = {}  # by address: those that compiled code sweeps in
 
 
@@ -62,7 +65,7 @@ def rerecord(
     With inputs of None those of all leaves, or None for one, and behind them the leaves. If it `defers`, they
     may have no values, and may share memory.
     """
-    return None
+    return rerecord(roots, cotangents, inputs, defers) if _load_rerecording() else None
 
 
 def rerecord_sealed(
@@ -80,7 +83,21 @@ def rerecord_sealed(
     Where cotangents have an axis of lanes nothing is recorded. If it `defers`, what came to results may have
     no value.
     """
-    return None
+    if not _load_rerecording():
+        return None
+    return rerecord_sealed(state, tape, values, records, cotangents, lanes, defers)
+
+
+def _load_rerecording() -> bool:
+    """Let compiled code record sweeps, where it finds gradients; whether it does."""
+    global rerecord, rerecord_sealed
+    if _is_ready:
+        enter, fast = extensions.rerecording(), compiled_methods.METH_FASTCALL
+        words = ctypes.addressof(compiled_methods.words)
+        rerecord = compiled_methods.builtin("rerecord", fast, enter(layout.RERECORD, words, 0, 0))
+        sealed = enter(layout.RERECORD_SEALED, words, 0, 0)
+        rerecord_sealed = compiled_methods.builtin("rerecord_sealed", fast, sealed)
+    return _is_ready
 
 
 def install() -> None:
@@ -90,7 +107,7 @@ def install() -> None:
 
 def _replace(enter: machine.Enter) -> None:
     """Let compiled code find gradients, where objects are laid out as it knows them."""
-    global gradients, backward, rerecord, rerecord_sealed
+    global gradients, backward, _is_ready
     if compiled_methods.words and not layout.BOUNDS:
         if not compiled_methods.share_slots(layout.CLAIM_FLAGS_SLOT, _Sweep, CLAIM):
             return
@@ -115,9 +132,7 @@ def _replace(enter: machine.Enter) -> None:
         fast = compiled_methods.METH_FASTCALL
         gradients = compiled_methods.builtin("gradients", fast, enter(layout.GRADIENTS, 0, 0, 0))
         backward = compiled_methods.builtin("backward", fast, enter(layout.BACKWARD, 0, 0, 0))
-        rerecord = compiled_methods.builtin("rerecord", fast, enter(layout.RERECORD, 0, 0, 0))
-        sealed = enter(layout.RERECORD_SEALED, 0, 0, 0)
-        rerecord_sealed = compiled_methods.builtin("rerecord_sealed", fast, sealed)
+        _is_ready = True
 
 
 def _workspace(at: Address, n: int) -> Address:

@@ -21,7 +21,7 @@ from tapegrad.core.base import Extra, Handle, Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
-from tapegrad.kernels import abi, machine, table
+from tapegrad.kernels import abi, extensions, machine, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import KEEP_BYTES
 from tapegrad.kernels.words import Address
@@ -37,8 +37,7 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__add__": METH_O, "__radd__": METH_O, "__sub__": METH_O, "__rsub__": METH_O, "__mul__": METH_O,
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
-    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__setitem__": METH_FASTCALL,
-    "__array_function__": METH_FASTCALL,
+    "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__array_function__": METH_FASTCALL,
 }  # fmt: skip
 COMPARE, TRUTH = 67, 9  # numbers of slots in CPython's stable ABI
 # Slots of the type, through which operators call them, without looking for a method, in the order there:
@@ -53,10 +52,10 @@ SLOTS = (
     (layout.AS_NUMBER_AT, layout.NB_NEGATIVE, 30),
     (layout.AS_NUMBER_AT, layout.NB_ABSOLUTE, 6),
     (layout.AS_MAPPING_AT, layout.MP_SUBSCRIPT, 5),
-    (layout.AS_MAPPING_AT, layout.MP_ASSIGN, 3),
     (layout.TYPE_ITSELF, layout.RICH_COMPARE, COMPARE),
     (layout.AS_NUMBER_AT, layout.NB_BOOL, TRUTH),
 )
+SET_ITEM_SLOT = (layout.AS_MAPPING_AT, layout.MP_ASSIGN, 3)
 TWINS: dict[str, Any] = {}  # of Tensor, in Python
 OPERATORS = (  # in the order of their sheets: what means the op, function of the C API, methods
     (operator.add, "PyNumber_Add", "__add__", "__radd__"),
@@ -130,7 +129,7 @@ class _Definition(ctypes.Structure):
 
 def install(kind: type[Handle]) -> None:
     """Let this class, Tensor, have compiled methods from the first sweep on."""
-    TWINS.update((name, vars(kind)[name]) for name in METHODS)
+    TWINS.update((name, vars(kind)[name]) for name in (*METHODS, "__setitem__"))
     machine.when_loaded.append(functools.partial(_replace, kind))
 
 
@@ -155,12 +154,35 @@ def _replace(kind: type[Handle], enter: machine.Enter) -> None:
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     expected.match_call = builtin("match_call", METH_FASTCALL, enter(layout.MATCH_CALL, 0, 0, 0))
-    inplace.update_natively = builtin("update", METH_FASTCALL, enter(layout.UPDATE, 0, 0, 0))
     methods, slots = addresses[: len(METHODS)].tolist(), addresses[len(METHODS) :].tolist()
     for (method, flags), at in zip(METHODS.items(), methods, strict=True):
         setattr(kind, method, _method(kind, method, flags, at))
     for places, at in zip(SLOTS, slots, strict=True):
         _fill_slot(kind, *places, at)
+    _await_writing(kind)
+
+
+def _await_writing(kind: type[Handle]) -> None:
+    """Have the first write replace what writes to Tensors."""
+
+    def write(x: Any, index: Any, value: Operand) -> None:
+        _replace_writing(kind)
+        x[index] = value
+
+    def update(x: Handle, new: Handle) -> bool | None:
+        _replace_writing(kind)
+        return inplace.update_natively(x, new)
+
+    kind.__setitem__, inplace.update_natively = write, update  # type: ignore[index]
+
+
+def _replace_writing(kind: type[Handle]) -> None:
+    """Replace what writes to Tensors by compiled code."""
+    enter, at = extensions.writing(), ctypes.addressof(words)
+    method = _method(kind, "__setitem__", METH_FASTCALL, enter(layout.SET_METHOD, at, 0, 0))
+    kind.__setitem__ = method  # type: ignore[index]
+    _fill_slot(kind, *SET_ITEM_SLOT, enter(layout.SET_SLOT, at, 0, 0))
+    inplace.update_natively = builtin("update", METH_FASTCALL, enter(layout.UPDATE, at, 0, 0))
 
 
 def _offsets(kind: type[Handle]) -> dict[int, int] | None:

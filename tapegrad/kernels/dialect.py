@@ -118,6 +118,10 @@ def shared() -> int:
     return ctypes.addressof(_shared)
 
 
+def share(words: int) -> None:
+    """Say where the words are of the program that functions are borrowed of; here there is one of all."""
+
+
 def address(function: Any) -> int:
     """Return the address of a function of integers."""
     kind = ctypes.CFUNCTYPE(_WORD, *[_WORD] * function.__code__.co_argcount)

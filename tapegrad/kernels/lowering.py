@@ -13,7 +13,8 @@ optimises, caches and calls the result. The subset (`tapegrad.kernels.dialect` r
   comparison, short-circuit logic; ``min``, ``max``, ``float``; ``//`` of non-negative integers only;
 * ``call(address, ...)``, ``invoke(address, ...)`` (no result), ``copy``, ``zero``; names of constants;
 * ``stack(n)``, words for the duration of a call, n a literal or a constant; ``shared()``, SHARED_WORDS words
-  for that of the program; ``address(function)``;
+  for that of the program; ``address(function)``; ``share(words)``, in a program that borrows functions of
+  another one, where the words of that are;
 * ``within(address, count)``: bytes that the next call reads or writes.
 
 With the constant BOUNDS every index and every ``within`` is checked against the memory that the address
@@ -65,14 +66,18 @@ class Unsupported(SyntaxError):
 
 
 class Program:
-    """All functions of some source texts, as internal functions of one LLVM module.
+    """What is called of some source texts, as internal functions of one LLVM module.
 
     Those of the first `trusted` texts are not checked where others are. Those of the first `quick` are
-    compiled to be quick, the others to be small, as compiling takes a user's time too.
+    compiled to be quick, the others to be small, as compiling takes a user's time too. Functions that one
+    program has `offered` another one calls that has `borrowed` them: their addresses follow its shared words.
     """
 
-    def __init__(self, texts: list[str], constants: dict[str, int], trusted: int = 0, quick: int = 0):
-        self.constants = constants
+    def __init__(
+        self, texts: list[str], constants: dict[str, int], trusted: int = 0, quick: int = 0,
+        offered: tuple[str, ...] = (), borrowed: tuple[str, ...] = (),
+    ):  # fmt: skip
+        self.constants, self.offered = constants, offered
         self.definitions: dict[str, ast.FunctionDef] = {}
         self.small: set[str] = set()
         self.checked: dict[str, int] = {}
@@ -86,33 +91,55 @@ class Program:
                     if constants.get("BOUNDS") and place >= trusted:
                         self.checked[node.name] = len(self.definitions)
                     self.definitions[node.name] = node
+        places = enumerate(borrowed, constants.get("SHARED_WORDS", 0))
+        self.borrowed = {name: place for place, name in places if name not in self.definitions}
 
     def build(self, module: ir.Module, entry: str) -> ir.Function:
-        """Add every function to `module` and return the one named `entry`."""
-        functions = {}
-        for name, node in self.definitions.items():
-            kind = ir.FunctionType(I64.known, [I64.known] * len(node.args.args))
-            functions[name] = ir.Function(module, kind, f"tapegrad.{name}")
-            functions[name].linkage = "internal"
-            if (node.end_lineno or 0) - node.lineno > 24:  # inlined everywhere they would double compile time
-                functions[name].attributes.add("noinline")
-            if name in VECTORISED:
-                functions[name].attributes.add("noinline")  # where it is inlined it would not be vectorised
-            else:  # most loops run over a few axes or operands: as vectors they would take longer
-                functions[name].attributes.add("noimplicitfloat")
-            if name in self.small:
-                functions[name].attributes.add("optsize")
-        for name, node in self.definitions.items():
+        """Add the function named `entry`, and all that it calls, to `module` and return it."""
+        self.module = module
+        self.functions: dict[str, ir.Function] = {}
+        self.waiting: list[str] = []
+        found = self.function(entry)
+        self.share_words()
+        while self.waiting:
+            name = self.waiting.pop()
             number = self.checked.get(name)
             kind = _Function if number is None else functools.partial(_Checked, number)
-            kind(self.constants, functions, module, Body(functions[name]), node).translate()
-        return functions[entry]
+            kind(self, Body(self.functions[name]), self.definitions[name]).translate()
+        return found
+
+    def function(self, name: str) -> ir.Function:
+        """Return a function by its name; it is translated once anything has asked for it."""
+        if name not in self.functions:
+            node = self.definitions[name]
+            kind = ir.FunctionType(I64.known, [I64.known] * len(node.args.args))
+            function = self.functions[name] = ir.Function(self.module, kind, f"tapegrad.{name}")
+            function.linkage = "internal"
+            if (node.end_lineno or 0) - node.lineno > 24:  # inlined everywhere they would double compile time
+                function.attributes.add("noinline")
+            if name in VECTORISED:
+                function.attributes.add("noinline")  # where it is inlined it would not be vectorised
+            else:  # most loops run over a few axes or operands: as vectors they would take longer
+                function.attributes.add("noimplicitfloat")
+            if name in self.small:
+                function.attributes.add("optsize")
+            self.waiting.append(name)
+        return self.functions[name]
+
+    def share_words(self) -> None:
+        """Add the words that all functions share, zero at first, or where those of another program are."""
+        values = [0] * (1 if self.borrowed else self.constants.get("SHARED_WORDS", 0))
+        values += [self.function(name).ptrtoint(I64.known) for name in self.offered]
+        kind = ir.ArrayType(I64.known, len(values))
+        words = ir.GlobalVariable(self.module, kind, "tapegrad.shared")
+        words.linkage = "internal"
+        words.initializer = ir.Constant(kind, values)
 
 
 class _Function:
-    def __init__(self, constants, functions, module, body, node):
-        self.constants, self.functions, self.module, self.node = constants, functions, module, node
-        self.body, self.start = body, body.block("body")
+    def __init__(self, program, body, node):
+        self.program, self.constants, self.borrowed = program, program.constants, program.borrowed
+        self.body, self.start, self.node = body, body.block("body"), node
         self.locals = {}
         self.loops = []
         self.b = Builder(body, self.start)
@@ -352,21 +379,17 @@ class _Function:
     def _call(self, node):
         name = node.func.id
         if name == "address":
-            function = self.functions[node.args[0].id]
-            return Value(I64, f"ptrtoint ({function.type} {function.get_reference()} to i64)")
+            return self.address(node.args[0].id)
         args = [self.widened(self.value(a)) for a in node.args]
         if name in VIEWS:
             return self.view(args[0], VIEWS[name].pointer)
-        if name in self.functions:
+        if name in self.program.definitions or name in self.borrowed:
             return self.function_call(name, args)
         if name == "within":
             self.within(*args, node.lineno)
             return I64(0)
         if name in ("call", "invoke"):
-            back = I64 if name == "call" else VOID
-            kind = ir.FunctionType(back.known, [I64.known] * (len(args) - 1)).as_pointer()
-            function = self.b.line(None, f"inttoptr i64 {args[0].text} to {kind}")
-            return self.b.call(back, function.text, args[1:])
+            return self.call_at(args[0], args[1:], I64 if name == "call" else VOID)
         if name in ("min", "max"):
             sign = "<" if name == "min" else ">"
             return self.b.select(self.b.icmp(sign, args[0], args[1]), args[0], args[1])
@@ -374,6 +397,9 @@ class _Function:
             return self.b.cast("ptrtoint", self.body.alloca(I64, self.literal(node.args[0])), I64)
         if name == "shared":
             return self.shared()
+        if name == "share" and self.borrowed:
+            self.b.store(args[0], self.words())
+            return I64(0)
         if name == "float":
             return self.b.cast("sitofp", args[0], F64)
         if name == "prefetch":
@@ -388,20 +414,35 @@ class _Function:
         return self.b.cast("inttoptr", address, kind)
 
     def function_call(self, name, args):
-        return self.b.call(I64, self.functions[name].get_reference(), args)
+        if name in self.borrowed:
+            return self.call_at(self.address(name), args, I64)
+        return self.b.call(I64, self.program.function(name).get_reference(), args)
+
+    def address(self, name):
+        """The address of a function."""
+        if name in self.borrowed:
+            place = self.b.binary("add", self.shared(), I64(8 * self.borrowed[name]))
+            return self.b.load(self.b.cast("inttoptr", place, I64.pointer))
+        function = self.program.function(name)
+        return Value(I64, f"ptrtoint ({function.type} {function.get_reference()} to i64)")
+
+    def call_at(self, address, args, back):
+        """Call the function at an address, for a result of this type."""
+        kind = ir.FunctionType(back.known, [I64.known] * len(args)).as_pointer()
+        return self.b.call(back, self.b.line(None, f"inttoptr i64 {address.text} to {kind}").text, args)
 
     def within(self, address, count, line):
         pass
 
     def shared(self):
-        """The address of words that all functions of the program share, zero at first."""
-        words = self.module.globals.get("tapegrad.shared")
-        if words is None:
-            kind = ir.ArrayType(I64.known, self.constants["SHARED_WORDS"])
-            words = ir.GlobalVariable(self.module, kind, "tapegrad.shared")
-            words.linkage = "internal"
-            words.initializer = ir.Constant(kind, None)
-        return Value(I64, f"ptrtoint ({words.type} {words.get_reference()} to i64)")
+        """The address of words that all functions of the program share."""
+        words = self.words()
+        return self.b.load(words) if self.borrowed else self.b.cast("ptrtoint", words, I64)
+
+    def words(self):
+        """Where these words are, or their address."""
+        words = self.program.module.globals["tapegrad.shared"]
+        return Value(I64.pointer, f"bitcast ({words.type} {words.get_reference()} to {I64.pointer.text})")
 
     def move(self, name, args):
         bytes_ = [self.b.cast("inttoptr", x, BYTE.pointer) for x in args[:-1]]
@@ -415,10 +456,10 @@ class _Function:
 
     def intrinsic(self, name, *args):
         """Call a function of LLVM's that gives nothing."""
-        function = self.module.globals.get(name)
+        function = self.program.module.globals.get(name)
         if function is None:
             kind = ir.FunctionType(VOID.known, [x.type.known for x in args])
-            function = ir.Function(self.module, kind, name)
+            function = ir.Function(self.program.module, kind, name)
         return self.b.call(VOID, function.get_reference(), args)
 
 

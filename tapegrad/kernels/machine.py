@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,9 @@ from tapegrad.kernels import bounds, cache
 from tapegrad.kernels.locks import loaded_once
 from tapegrad.kernels.replay import layout
 
-SOURCE = '''"""The compiled sweep: texts for `tapegrad.kernels.lowering`, and thin ways in."""
-from numba import cfunc, njit, types
+SOURCE = '''"""The compiled sweep or what belongs to it: texts for `tapegrad.kernels.lowering`."""
+from numba import cfunc, types
 from numba.extending import intrinsic
-from llvmlite import ir
 from tapegrad.kernels.lowering import Program
 from tapegrad.kernels.whole import optimised_as_a_whole
 
@@ -26,10 +26,21 @@ CONSTANTS = {constants!r}
 @intrinsic
 def program(typing, what, state, extra, more):
     def code(context, builder, signature, args):
-        found = Program(TEXTS, CONSTANTS, {trusted}, {quick}).build(builder.module, {entry!r})
+        found = Program(TEXTS, CONSTANTS, **{how}).build(builder.module, {entry!r})
         return builder.call(found, args)
 
     return types.int64(types.int64, types.int64, types.int64, types.int64), code
+
+
+with optimised_as_a_whole():
+    @cfunc("int64(int64, int64, int64, int64)", cache=CACHE)
+    def entry(what, state, extra, more):
+        return program(what, state, extra, more)
+'''
+ENTER = '''"""The way into compiled code at an address."""
+from numba import njit, types
+from numba.extending import intrinsic
+from llvmlite import ir
 
 
 @intrinsic
@@ -41,29 +52,24 @@ def jump(typing, address, what, state, extra, more):
     return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), code
 
 
-with optimised_as_a_whole():
-    @cfunc("int64(int64, int64, int64, int64)", cache=CACHE)
-    def entry(what, state, extra, more):
-        return program(what, state, extra, more)
-
-
 @njit("int64(int64, int64, int64, int64, int64)", cache=CACHE)
 def enter(address, what, state, extra, more):
-    return jump(address, what, state, extra, more)
-
-
-@njit("int64(int64, int64, int64, int64, int64)", cache=CACHE, nogil=True)
-def enter_nogil(address, what, state, extra, more):
     return jump(address, what, state, extra, more)
 '''
 # Texts through which each operation goes; those that are never checked, as what they work on is not the
 # sweep's; those that are in a checked build.
 QUICK = ("recording", "matching", "operands", "admitting", "values", "committing", "unrecorded", "comparing")
 TRUSTED = (
-    *QUICK, "words", "any_op", "parts", "writing", "gradients", "suspending", "watching", "loops", "memory",
-    "deferring", "rerecording", "entry",
+    *QUICK, "words", "any_op", "parts", "gradients", "suspending", "watching", "loops", "memory",
+    "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
+OFFERED = (  # functions that `tapegrad.kernels.extensions` call
+    "array_at", "basic", "commit", "constant", "constant_tensor", "following", "follows", "hold",
+    "hold_roots", "kept_value", "leaves_of", "length", "matched_write", "none_for", "operands", "operate",
+    "parts_by_rule", "place_of", "planned", "recorded_result", "release_held", "same_kind", "shade_for",
+    "value_of_record", "workspace", "written_words",
+)  # fmt: skip
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []
 
@@ -73,13 +79,18 @@ def _texts() -> list[str]:
 
 
 def build(
-    name: str, texts: list[str], entry: str, *layouts: ModuleType, trusted: int = 1, quick: int = 1
-) -> Any:
-    """Return the module of these texts, which know the constants of layouts, entered by a function."""
+    name: str, texts: list[str], entry: str, *layouts: ModuleType, **how: Any
+) -> functools.partial[int]:
+    """Return a function of these texts, which know the constants of layouts, with its address to call it by.
+
+    Further arguments are those of `tapegrad.kernels.lowering.Program`; unless they say others, one text is
+    neither checked nor to be small.
+    """
     known = {k: v for one in layouts for k, v in vars(one).items()}
     constants = {k: v for k, v in known.items() if k.isupper() and isinstance(v, int)}
-    text = SOURCE.format(texts=texts, constants=constants, entry=entry, trusted=trusted, quick=quick)
-    return cache.load(name, text)
+    how = {"trusted": 1, "quick": 1, **how}
+    module = cache.load(name, SOURCE.format(texts=texts, constants=constants, entry=entry, how=how))
+    return functools.partial(cache.load("enter", ENTER).enter, module.entry.address)
 
 
 def text_of(name: str) -> str:
@@ -90,9 +101,10 @@ def text_of(name: str) -> str:
 @loaded_once
 def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
-    module = build("sweep", _texts(), "entry", layout, trusted=len(TRUSTED), quick=len(QUICK))
-    address = module.entry.address
-    ways: list[Enter] = [functools.partial(f, address) for f in (module.enter, module.enter_nogil)]
+    how = {"trusted": len(TRUSTED), "quick": len(QUICK), "offered": OFFERED}
+    enter = build("sweep", _texts(), "entry", layout, **how)
+    nogil = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)(enter.args[0])
+    ways: list[Enter] = [enter, nogil]
     if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
         ways = 2 * [bounds.guarded(ways[0], _texts())]
     for call in when_loaded:

@@ -14,8 +14,7 @@ from tapegrad.kernels.words import Address
 def load() -> functools.partial[int]:
     """Return ``run_program(what, state, begin, end)`` of `kernels.replay.programs`."""
     machine.load()  # by which functions are recorded in compiled code
-    module = machine.build("program", [machine.text_of("programs")], "run_program", layout)
-    return functools.partial(module.enter, module.entry.address)
+    return machine.build("program", [machine.text_of("programs")], "run_program", layout)
 
 
 def address() -> Address:

@@ -14,5 +14,5 @@ from tapegrad.kernels.replay import layout, series_layout
 def load() -> Callable[[int, int, int], int]:
     """Return ``expand(state, 0, 0)``, which gives how it ended."""
     machine.load()  # by which functions are recorded in compiled code
-    module = machine.build("series", [machine.text_of("series")], "expand", layout, series_layout)
-    return functools.partial(module.enter, module.entry.address, 0)
+    enter = machine.build("series", [machine.text_of("series")], "expand", layout, series_layout)
+    return functools.partial(enter, 0)

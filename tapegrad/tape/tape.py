@@ -557,9 +557,10 @@ class Tape:
         if columns.n == 0:
             return
         self.held = None  # until it is known again
-        live = self._drop_values(columns)
-        self.held = np.flatnonzero(live & 4)
-        self._unlink(columns, live)
+        live, self.held, needed = self._drop_values(columns)
+        for q, is_needed in enumerate(needed):
+            if not is_needed:
+                self.older[q] = None
         self._forget_all_but(live)
 
     def _at_work_beside(self, mine: Claim | None) -> bool:
@@ -570,19 +571,24 @@ class Tape:
                 return True
         return False
 
-    def _drop_values(self, columns: Columns) -> np.ndarray:
-        """Let go of values that nobody will read; returns flags of records, as compiled `prune` sets them."""
+    def _drop_values(self, columns: Columns) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Let go of values that nobody will read.
+
+        Returns flags of records, as compiled `prune` sets them, the records with a handle, and of each older
+        tape whether a link that is needed leads there; the others lead nowhere any more.
+        """
         values, n = columns.values, columns.n
         state = take()
         state.fit(n)
-        live = np.zeros(n, np.uint8)
+        both = np.zeros(n + len(self.older), np.uint8)
+        live, needed = both[:n], both[n:]
         self._mark(live, self.shadows)
         self._mark(live, self.anchored)
         freed = self.freed_flags(n)
         view = state.view
         columns.place(view)
         state.look(values)
-        view[layout.LIVE] = abi.address(live)
+        view[layout.LIVE] = abi.address(both)
         view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
         view[layout.NONE_OBJECT] = id(None)
         if abi.native():
@@ -593,6 +599,7 @@ class Tape:
             items = np.array([id(v) for v in values], np.int64)
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
             lost = state.run(layout.PRUNE)
+        held = state.buffers[layout.PENDING][: view[layout.PENDING_COUNT]].copy()
         if lost and self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
         elif lost and abi.native():
@@ -601,7 +608,7 @@ class Tape:
             for k in np.flatnonzero(live & 2 == 0).tolist():
                 values[k] = None
         give(state)
-        return live
+        return live, held, needed.tolist()
 
     @staticmethod
     def _mark(live: np.ndarray, references: dict[int, weakref.ref[Any]]) -> None:
@@ -611,17 +618,6 @@ class Tape:
                 del references[at]
             else:
                 live[slot(at)] = 5
-
-    def _unlink(self, columns: Columns, live: np.ndarray) -> None:
-        """Let go of the older tapes to which only records that nothing reaches led."""
-        if not self.older:
-            return
-        records, numbers, _ = columns.links()
-        columns.words[records[live[records] == 0]] = LINK
-        needed = np.bincount(numbers[live[records] != 0], minlength=len(self.older) + 1).tolist()
-        for q in range(len(self.older)):
-            if not needed[q + 1]:
-                self.older[q] = None
 
     def _forget_all_but(self, live: np.ndarray) -> None:
         """Drop what is kept beside the records, of those that nothing reaches."""

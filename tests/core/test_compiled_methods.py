@@ -26,6 +26,43 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
 
+LOADING = """
+import numpy as np
+import tapegrad as tg
+from tapegrad.kernels import cache
+
+names, load = [], cache.load
+cache.load = lambda name, *args: names.append(name) or load(name, *args)
+
+def loaded():
+    found = {name for name in names if "kernel" not in name and name != "enter"}
+    names.clear()
+    return sorted(found)
+
+x = tg.tensor([0.5, 1.5], requires_grad=True)
+y = x * 2.0
+y[0] = 1.0
+y *= x
+gradients = [tg.grad(np.sum(y), x)[0].tolist()]
+print(loaded())
+y = x * 2.0
+y[0] = 1.0
+gradients.append(tg.grad(np.sum(y), x)[0].tolist())
+print(loaded())
+(g,) = tg.grad(np.sum(np.sin(x)), x, create_graph=True)
+gradients.append(tg.grad(np.sum(g), x)[0].tolist())
+print(loaded())
+print(np.allclose(gradients, [[1.0, 6.0], [0.0, 2.0], -np.sin([0.5, 1.5])], rtol=1e-14))
+"""
+
+
+def test_a_first_gradient_waits_for_no_more_than_it_takes():
+    """What writes and what records sweeps is compiled when it is first wanted, after the sweep."""
+    command = [sys.executable, "-c", LOADING]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.splitlines() == ["['sweep']", "['writing']", "['rerecording']", "True"]
+
+
 @pytest.fixture(autouse=True)
 def compiled():
     machine.load()

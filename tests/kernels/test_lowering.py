@@ -2,12 +2,13 @@
 
 import ast
 import ctypes
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tapegrad.kernels import cache, dialect, lowering
+from tapegrad.kernels import cache, dialect, extensions, lowering, machine
 from tapegrad.kernels.replay import layout
 
 MODULE = """
@@ -216,6 +217,62 @@ def test_the_refusal_says_where():
         lowering.Program(["def entry(a):\n    x = a\n    with x:\n        pass\n"], {}).build(
             ir.Module(), "entry"
         )
+
+
+LENDER = """
+def entry(a, b, c):
+    i64(shared()).v_slot = a
+    return shared()
+
+def doubled(a):
+    return 2 * a + i64(shared()).v_slot
+
+def difference(a, b):
+    return a - b
+"""
+BORROWER = """
+def entry(a, b, c):
+    share(a)
+    i64(shared()).v_slot += 100
+    return own(difference(doubled(b), c)) + call(address(doubled), 1)
+
+def own(a):
+    return 1000 * a
+"""
+
+
+def built(text, **how):
+    module = MODULE.format(text=text, constants=CONSTANTS).replace("})", f"}}, **{how!r})")
+    return KIND(cache.load("lowering", module).entry.address)
+
+
+def test_a_program_calls_functions_of_another_one_and_shares_its_words():
+    names = ("difference", "doubled")
+    words = built(LENDER, offered=names)(7, 0, 0)
+    assert built(BORROWER, borrowed=names)(words, 5, 4) == 1000 * (10 + 107 - 4) + 2 + 107
+
+
+def test_extensions_call_what_is_offered_and_nothing_else(monkeypatch):
+    """A function of the sweep that is offered to nobody would still be compiled for its own sake."""
+    from llvmlite import ir
+
+    found, borrowed = [], set()
+    monkeypatch.setattr(machine, "load", lambda: None)
+    build = lambda name, texts, entry, *_, **how: found.append((texts, entry, how))
+    monkeypatch.setattr(machine, "build", build)
+    extensions._load("rerecording", "deferring", "rerecording")
+    extensions._load("writing", "writing")
+    constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
+    for texts, entry, how in found:
+        program = lowering.Program(texts, constants, **how)
+        module = ir.Module()
+        program.build(module, entry)
+        text = str(module)
+        places = {name: f"add i64 %v{{}}, {8 * place}" for name, place in program.borrowed.items()}
+        borrowed |= {
+            name for name, at in places.items() if re.search(at.format(r"\d+") + r"\b", text) is not None
+        }
+    assert sorted(borrowed) == sorted(machine.OFFERED)
 
 
 def test_each_place_has_a_name_of_its_own():

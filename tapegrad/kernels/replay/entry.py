@@ -8,9 +8,7 @@ from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.matching import follow, match_call
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
-from tapegrad.kernels.replay.rerecording import rerecord, rerecord_sealed
 from tapegrad.kernels.replay.tapes import serve
-from tapegrad.kernels.replay.writing import update
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -23,12 +21,6 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(gradients_of)
     if what == BACKWARD:
         return address(backward_from)
-    if what == RERECORD:
-        return address(rerecord)
-    if what == RERECORD_SEALED:
-        return address(rerecord_sealed)
-    if what == UPDATE:
-        return address(update)
     if what == FOLLOW:
         return address(follow)
     if what == MATCH_CALL:

@@ -168,9 +168,11 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 # What the entry point does.
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
-    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, RERECORD, RERECORD_SEALED, UPDATE, DROP,
-    FOLLOW, MATCH_CALL,
-) = range(23)  # fmt: skip
+    METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, DROP, FOLLOW, MATCH_CALL,
+) = range(20)  # fmt: skip
+
+# What those of later programs give the addresses of.
+RERECORD, RERECORD_SEALED, UPDATE, SET_METHOD, SET_SLOT = range(5)
 
 # Compiled recording: shared words, first those with the address of a function of the C API.
 API = (

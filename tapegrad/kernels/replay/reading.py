@@ -157,14 +157,16 @@ def prune(state: int) -> int:
     """Mark what a live handle reaches (1), which values stay (2) and which have a handle (4).
 
     Returns the number of values to drop. Handles of values that the tape does not keep are marked already.
+    PENDING has the records with a handle. Behind the marks is 1 for each older tape to which a link is left:
+    those that nothing reaches lead nowhere any more.
 
     A reference count above one says that something beside the tape holds the value: its handle. A link
     keeps its value, by which the older tape knows that it is read.
     """
     s = i64(state)
     items, n, word, operations = i64(s.items), s.records, i64(s.word), i64(s.operations)
-    live, freed = u8(s.live), u8(s.freed)
-    drop = 0
+    live, freed, held, needed = u8(s.live), u8(s.freed), i64(s.pending), u8(s.live + n)
+    drop, count_held = 0, 0
     for k in range(n - 1, -1, -1):
         w = word[k]
         row = ROW * (w & 0xFFFF)
@@ -181,6 +183,14 @@ def prune(state: int) -> int:
                     live[k] = 7
             if live[k] & 1 and w & 0xFFFF == LINK:
                 live[k] = 3
+        if live[k] & 4:
+            held[count_held] = k
+            count_held += 1
+        if w & 0xFFFF == LINK:
+            if live[k] == 0:
+                word[k] = LINK
+            elif w >> 16 & 0xFFFF != 0:
+                needed[(w >> 16 & 0xFFFF) - 1] = 1
         if live[k] & 1 and form != NONE and freed[k] == 0:
             reads, slot, at = 0, 0, operands(w, form)
             while at != 0:
@@ -203,6 +213,7 @@ def prune(state: int) -> int:
                 live[k] = live[k] | 2
         if value != s.none_object and live[k] & 2 == 0:
             drop += 1
+    s.pending_count = count_held
     return drop
 
 

@@ -13,7 +13,6 @@ from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
 from tapegrad.kernels.replay.unrecorded import noted, unrecorded
 from tapegrad.kernels.replay.watching import delegate, watched
-from tapegrad.kernels.replay.writing import slot_setitem, tensor_setitem
 
 
 def methods(table: int) -> int:
@@ -25,12 +24,11 @@ def methods(table: int) -> int:
     t[6], t[7] = address(tensor_divide), address(tensor_rdivide)
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
     t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
-    t[13], t[14], t[15] = address(tensor_matmul), address(tensor_rmatmul), address(tensor_setitem)
-    t[16], t[17], t[18] = address(tensor_array_function), address(slot_add), address(slot_subtract)
-    t[19], t[20], t[21] = address(slot_multiply), address(slot_divide), address(slot_matmul)
-    t[22], t[23], t[24] = address(slot_power), address(slot_negative), address(slot_absolute)
-    t[25], t[26], t[27] = address(tensor_getitem), address(slot_setitem), address(slot_compare)
-    t[28] = address(slot_truth)
+    t[13], t[14], t[15] = address(tensor_matmul), address(tensor_rmatmul), address(tensor_array_function)
+    t[16], t[17], t[18] = address(slot_add), address(slot_subtract), address(slot_multiply)
+    t[19], t[20], t[21] = address(slot_divide), address(slot_matmul), address(slot_power)
+    t[22], t[23], t[24] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
+    t[25], t[26] = address(slot_compare), address(slot_truth)
     return shared()
 
 

@@ -7,7 +7,7 @@ At the mask of the operands that want a part an op's programs say where one begi
 A sweep for gradients that are only differentiated further defers values (`deferring`).
 """
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.dialect import address, call, f32, f64, i64, invoke, obj, share, shared, stack, u8
 from tapegrad.kernels.replay.any_op import recorded_result
 from tapegrad.kernels.replay.deferring import compute_deferred, deferred
 from tapegrad.kernels.replay.gradients import (
@@ -40,6 +40,14 @@ from tapegrad.kernels.replay.suspending import (
     parts_by_rule,
     value_of_record,
 )
+
+
+def rerecording(what: int, words: int, _extra: int, _more: int) -> int:
+    """The address of one of two functions, which share the words of the compiled sweep."""
+    share(words)
+    if what == RERECORD:
+        return address(rerecord)
+    return address(rerecord_sealed)
 
 
 def rerecord(self: int, args: int, count: int) -> int:

@@ -6,7 +6,7 @@ by which it is written to. ``x[key] += y`` is such a write, and then one of the 
 changes nothing. All else, and what is wrong, is left to Python.
 """
 
-from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import address, call, i64, invoke, obj, share, shared, stack
 from tapegrad.kernels.replay.admitting import array_at, constant, follows, same_kind, shade_for
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
@@ -27,6 +27,16 @@ from tapegrad.kernels.replay.operands import (
 )
 from tapegrad.kernels.replay.parts import basic
 from tapegrad.kernels.replay.words import length, place_of, written_words
+
+
+def writing(what: int, words: int, _extra: int, _more: int) -> int:
+    """The address of one of three functions, which share the words of compiled recording."""
+    share(words)
+    if what == SET_METHOD:
+        return address(tensor_setitem)
+    if what == SET_SLOT:
+        return address(slot_setitem)
+    return address(update)
 
 
 def tensor_setitem(self: int, args: int, count: int) -> int:
