@@ -61,9 +61,8 @@ def copied(x):
 
 
 def negative(x):
-    if type(x) is not np.ndarray or x.nbytes < LARGE:
-        return -x
-    return np.negative(x, out=pool.empty(x.shape, x.dtype))
+    """What nothing else reads, negated in its own memory."""
+    return -x if type(x) is not np.ndarray else np.negative(x, out=x)
 
 
 def outer(a, b):

@@ -113,7 +113,7 @@ class solve:
         if 0 in wanted:
             x = np.reshape(out, (*out.shape, 1)) if vector else out
             product = buffers.multiply if vector else buffers.matmul
-            found[0] = sum_to(product(buffers.negative(w), _adjoint(x)), a.shape, lanes)
+            found[0] = sum_to(buffers.negative(product(w, _adjoint(x))), a.shape, lanes)
         if 1 in wanted:
             found[1] = sum_to(np.reshape(w, ct.shape) if vector else w, b.shape, lanes)
         return found
