@@ -43,11 +43,10 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     if not MIN_BYTES <= nbytes <= MAX_BYTES:
         return np.empty(shape, dtype)
-    size = nbytes + ALIGNMENT
-    memory = _used_again(size)
+    size, latest = nbytes + ALIGNMENT, _stock.latest
+    memory = _used_again(latest, size)
     if memory is None:
         memory = np.empty(size, np.uint8)
-    latest = _stock.latest
     latest.append(memory)
     if len(latest) > LATEST:
         del latest[0]
@@ -64,18 +63,16 @@ def empty_like(array: np.ndarray) -> np.ndarray:
     return empty(array.shape, array.dtype)
 
 
-def _used_again(size: int) -> Any:
+def _used_again(latest: list[Any], size: int) -> Any:
     """A buffer of the stock that nothing else refers to, or None."""
-    stock = _stock
-    latest = stock.latest
     try:
         for q in range(len(latest) - 1, -1, -1):
             memory = latest[q]
             if memory.nbytes == size and getrefcount(memory) == abi.IN_A_LIST:
                 del latest[q]
                 return memory
-        memory = stock.free[size].pop()
-        stock.held -= size
+        memory = _stock.free[size].pop()
+        _stock.held -= size
         return memory
     except (IndexError, KeyError):  # none is free; or a finalizer gave the stock back meanwhile
         return None
