@@ -135,8 +135,9 @@ STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
 NDIM, COUNT, COMPUTE, FUNCTION, FACTOR, POINTER, CODE = 0, 1, 2, 3, 4, 8, 16
 COUNTER, ARGUMENT = HEAD + 32, HEAD + 32 + MAXDIM
-SUMS = ARGUMENT + 16  # of rows of a short axis, perhaps of complex numbers
-WALK_WORDS = SUMS + 2 * SHORT_AXIS
+SUMS = ARGUMENT + 16  # of some rows of a short axis, perhaps of complex numbers; behind them those of all
+SUMS_WORDS = 2 * SHORT_AXIS
+WALK_WORDS = SUMS + 2 * SUMS_WORDS
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64

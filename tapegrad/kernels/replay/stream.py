@@ -424,12 +424,12 @@ def stream(state: int, store: int) -> int:
 
     Without a kernel it takes operand 1. Added to, an output of stride 0 is a sum. Operands are handed to
     the kernel in blocks, staged where their dtype or layout is not the kernel's: of the last axis, or of rows
-    of a short one. Sums of such rows are added up in double precision.
+    of a short one. Sums of such rows are added up in double precision, in two steps.
     """
     s = i64(state)
     walk = i64(s.walk)
     operands, compute, kernel = walk[HEAD + COUNT], walk[HEAD + COMPUTE], walk[HEAD + FUNCTION]
-    code = walk[HEAD + CODE]
+    code, double, totals = walk[HEAD + CODE], compute - 1 | 1, s.walk + 8 * (SUMS + SUMS_WORDS)
     last = arrange(s.walk, operands)
     if last < 0:
         return 1
@@ -449,15 +449,19 @@ def stream(state: int, store: int) -> int:
         if length == 0:
             add_tiles(s.walk, compute, last + 1, store)
         if sums:
-            zero(sums, 16 * length)
+            zero(sums, 16 * SUMS_WORDS)
         for part in range((rows + panel - 1) // panel):
             top = part * panel
             m = min(panel, rows - top)
             for low in range(0, length, BLOCK):
                 if stream_block(state, last, top, low, m, min(BLOCK, length - low), store, sums) != 1:
                     return 0
+            if sums and part & 7 == 7:  # fewer additions one after the other, so smaller errors
+                add(double, totals, sums, length, 0)
+                zero(sums, 16 * length)
         if sums:
-            spread(s.walk, compute - 1 | 1, code, walk[HEAD + POINTER], walk[STRIDE + last], sums, length, 0)
+            add(double, totals, sums, length, 0)
+            spread(s.walk, double, code, walk[HEAD + POINTER], walk[STRIDE + last], totals, length, 0)
         advance(s.walk, operands, last - short)
     return 1
 
