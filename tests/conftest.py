@@ -6,9 +6,9 @@ import os
 import shutil
 import tempfile
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads of BLAS wait for work by counting
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wait for work by counting
     _share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, _share)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _share)))  # OpenBLAS, MKL and torch read it
 
 import numpy as np
 import pytest
