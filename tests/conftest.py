@@ -6,6 +6,10 @@ import os
 import shutil
 import tempfile
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wait for work by counting
+    _share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _share)))  # OpenBLAS, MKL and torch read it
+
 import numpy as np
 import pytest
 
@@ -33,7 +37,7 @@ def _modules_are_not_collected_again():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Nothing is garbage of what tens of thousands of items are made of: to look for it was a sixth of the time."""
+    """Nothing is garbage of what tens of thousands of items are made of, and to look for it takes seconds."""
     gc.disable()
     try:
         return (yield)

@@ -50,7 +50,8 @@ def imports_of(path):
                 parts = [f"{base}.{alias.name}" for alias in child.names]
                 names = [part if part in MODULES else base for part in parts]
             else:
-                visit(child)
+                if not isinstance(child, ast.expr):  # in which there are no statements
+                    visit(child)
                 continue
             found.extend((child.lineno, name) for name in names if name in MODULES)
 

@@ -20,7 +20,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.core import dispatch
 from tapegrad.errors import GradientError
-from tapegrad.kernels import abi
+from tapegrad.kernels import abi, machine
 from tests import finalizers
 from tests.tiers import every
 
@@ -220,6 +220,7 @@ WRITES = {
 
 @pytest.fixture(scope="module")  # once, as it takes seconds where there are many objects
 def frozen():
+    machine.load()  # and Numba, whose objects each collection would visit
     with finalizers.frozen():
         yield
 

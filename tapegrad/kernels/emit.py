@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tapegrad.config import bounds
 from tapegrad.kernels.symbols import can_link
 
 # Functions that have a vector form, as the ops that they mean are declared.
@@ -220,8 +221,7 @@ REAL = {dtype}
     cache=CACHE, boundscheck=BOUNDS, error_model="numpy",
 )
 def kernel(p, n):
-{call}    OUT = carray(p[0], n)
-{arrays}
+{call}{arrays}
 '''
 IMPORTS = """from numba.extending import intrinsic
 from tapegrad.kernels.vecmath import form
@@ -285,7 +285,10 @@ def source(
         made = f"a0 * {made}"
     for lines in (exact, fast):
         lines += [f"made = {made}"] * (made != "made")
-    arrays = "\n".join(f"    A{q} = carray(p[{q + 1}], n)" for q in range(len(names)))
+    array = "carray({}, n)" if bounds() else "{}"  # a pointer is compiled in three quarters of the time
+    arrays = "\n".join(
+        f"    {name} = {array.format(f'p[{q}]')}" for q, name in enumerate(["OUT", *map(str.upper, names)])
+    )
     loads = [f"a{q} = A{q}[i]" for q in range(len(names))]
     if adjoint and explicit:
         loads.append("a0 = a0.conjugate()")

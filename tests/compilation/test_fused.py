@@ -34,7 +34,7 @@ from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
 from tapegrad.tape import pool
 from tapegrad.tape.tape import LARGE
-from tests.tiers import DOUBLES_FIRST, every
+from tests.tiers import DOUBLES_FIRST, every, thinned
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 
@@ -130,9 +130,14 @@ NUMBERS_OF_ALL = {
 }
 
 
+SEVERAL = [  # three sizes of each name, in turn
+    (name, (PROGRAM_BLOCK, PROGRAM_BLOCK + 1, 3 * PROGRAM_BLOCK)[(k + i) % 3])
+    for k, name in enumerate(NUMBERS_OF_ALL) for i in range(3)
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize("n", [PROGRAM_BLOCK, PROGRAM_BLOCK + 1, 3 * PROGRAM_BLOCK])
-@pytest.mark.parametrize("name", NUMBERS_OF_ALL)
+@pytest.mark.parametrize(("name", "n"), every(SEVERAL, 3))
 def test_a_number_of_all_elements_that_each_is_combined_with(name, n, kind):
     """Its cotangent is a sum over all blocks, which the rule behind it reads in each."""
     f = lambda x: np.sum(NUMBERS_OF_ALL[name](x) * x)
@@ -615,8 +620,13 @@ def test_which_elements_of_a_stretched_operand_are_read(shape, other):
             assert set(range(0, i.size, n)) <= set(ends)
 
 
-@pytest.mark.parametrize("m", [1, 2, 7, 8, 9, 33, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1])
-@pytest.mark.parametrize("rows", [1, 5, 3 * PROGRAM_BLOCK])
+MANY_ROWS = [  # of each length, in turn
+    ((1, 5, 3 * PROGRAM_BLOCK)[(k + i) % 3], m)
+    for k, m in enumerate([1, 2, 7, 8, 9, 33, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1]) for i in range(3)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "m"), every(MANY_ROWS, 3))
 def test_sums_of_short_rows(m, rows):
     def f(x):
         y = np.sum(x * x + 0.5, axis=1)
@@ -984,8 +994,16 @@ AXES = [
 ]  # fmt: skip
 
 
+def is_about_a_block(shape):
+    return abs(max(shape) - PROGRAM_BLOCK) <= 1
+
+
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize(("shape", "axes"), AXES, ids=str)
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    thinned(AXES, lambda *row: AXES.index(row) % 2 or is_about_a_block(row[0])),
+    ids=str,
+)
 def test_sums_along_axes(kind, shape, axes):
     random = np.random.default_rng(0)
     x, y = (random.normal(size=shape).astype(kind) for _ in "xy")

@@ -106,7 +106,7 @@ def compare(make, compiled_call, recorded_call):
         assert found[1:] == wanted[1:], f"call {k}"
 
 
-@pytest.mark.parametrize("name", every(FUNCTIONS, 4))
+@pytest.mark.parametrize("name", every(FUNCTIONS, 6))
 def test_it_does_what_the_function_does(name):
     compare(
         FUNCTIONS[name],

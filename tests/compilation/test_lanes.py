@@ -11,6 +11,7 @@ from tapegrad.compilation import lanes, rows
 from tapegrad.compilation.lanes import FEWEST, LANES
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
+from tests.tiers import every
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 
@@ -84,7 +85,7 @@ def check(f, shape, n, dtype=float, tolerance=1e-12):
     return compiled
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", every(CASES, 2))
 def test_each_operation(name):
     f, shape = CASES[name]
     compiled = check(f, shape, 50)
