@@ -1,4 +1,4 @@
-"""Programs that write to arrays notice numbers of elements that are wrong, or cotangents that stay."""
+"""Programs notice statements that are wrong, cotangents that stay, and records that are not ended."""
 
 import subprocess
 import sys
@@ -25,8 +25,8 @@ def test_nothing_is_noticed_where_nothing_is_broken():
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in MUTANTS if n != "none"]
+    "name", [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.slow) for n in MUTANTS]
 )
 def test_what_is_broken_is_noticed(name):
     done = found(name)
-    assert "noticed:" in done.stdout, done.stderr
+    assert done.returncode < 0 or "noticed:" in done.stdout, done.stderr

@@ -186,6 +186,16 @@ def repeated(x, y):
     return np.sum(c * c) + np.sum(a * np.maximum(x, z) * b)
 
 
+def columns(x, y):
+    """A column that meets each column of a matrix."""
+    a, c = np.zeros((3, x.size)), np.zeros((3, 1))
+    a[:] = x + y
+    c[:] = x[:1] * y[:1]
+    c[1] = x[1:2] * y[2:3]
+    b = a * c
+    return np.sum(b * b * np.sin(c))
+
+
 ALL = [
     of_floats,
     in_place,
@@ -201,6 +211,7 @@ ALL = [
     products_over,
     sums_along,
     repeated,
+    columns,
 ]
 
 
@@ -228,19 +239,12 @@ def test_overlap_by_a_block(n):
     compare(shifted, points(n), 1, plain=as_tensors(shifted), rtol=1e-9)
 
 
-def check_numbering():
-    """What must not pass where numbers of elements are wrong, see `mutants`."""
-    for f, n in ((in_place, 6), (rows, BLOCK + 2), (far, 2 * BLOCK + 3), (in_products, 3), (in_products, 6)):
-        compare(f, points(n), 1, plain=as_tensors(f), rtol=1e-10)
-    compare(shifted, points(3 * BLOCK), 1, plain=as_tensors(shifted), rtol=1e-9)
-
-
 def test_which_are_written():
     """The arrays of these programs are floats with a header, as is known from the function."""
     known = {f.__name__: Reading(run_frontend(f), lambda k: True).written for f in ALL}
     for name, wanted in {"in_place": "azb", "rows": "cd", "heat": "u", "made_again": "u", "numbers": "u",
                          "compared": "u", "in_products": "a", "constants_over": "v", "products": "a",
-                         "products_over": "apq", "sums_along": "auv"}.items():  # fmt: skip
+                         "products_over": "apq", "sums_along": "auv", "columns": "ac"}.items():  # fmt: skip
         assert set(wanted) <= {one.partition(".")[0] for one in known[name]}, name
     counted = {one.partition(".")[0] for one in Reading(run_frontend(products), lambda k: True).found}
     assert set("abcdefg") <= counted
