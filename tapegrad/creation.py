@@ -21,7 +21,7 @@ from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like
 from tapegrad.numpy_api.shapes import stack
-from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.tensor import Operand, Tensor, is_tensor, tensor
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SHAPED = {"zeros", "ones", "eye", "zeros_like", "ones_like", "empty_like"}  # no
 
 def _constructor(function: Callable[..., Any], example: str, result: str) -> Callable[..., Tensor]:
     def make(*args: Any, requires_grad: bool = False, **kwargs: Any) -> Tensor:
-        if any_follows((*args, *kwargs.values())):
+        if any_needs_derivative((*args, *kwargs.values())):
             composed = FROM_TENSORS.get(name)
             if composed is None:
                 raise BorderError(

@@ -58,7 +58,7 @@ NO_SIZE = {
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses
-    "compilation/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_TOLD"},
+    "compilation/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_NAMED"},
     "compilation/state.py": {"MOST_ENTRIES"},
     "compilation/lanes.py": {"LIVE"},
     "compilation/rows.py": {"SHORT_ROW", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py

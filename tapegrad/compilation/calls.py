@@ -171,7 +171,7 @@ class Comparison:
             and event.writes is None
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
-            and _are_taken(event.attrs, attrs)
+            and _are_matched(event.attrs, attrs)
             and all(self.takes(k, q, x, value is None) for q, x in enumerate(operands))
         )
 
@@ -259,7 +259,7 @@ def _is_alike(value: Any, buffer: np.ndarray) -> bool:
     return not value.ndim or value.strides == buffer.strides or _order(value) == _order(buffer)
 
 
-def _are_taken(known: Attributes, found: Attributes) -> bool:
+def _are_matched(known: Attributes, found: Attributes) -> bool:
     """Whether attributes are those of an event, or have told it which elements it takes."""
     varying = varying_of(known)
     return alike(known, found) if varying is None else varying.take(found)

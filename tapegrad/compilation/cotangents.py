@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.compilation.events import Source, activity, moves
+from tapegrad.compilation.events import Source, activity, is_active
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.rows import Rows, is_dense
 from tapegrad.kernels import abi
@@ -37,7 +37,7 @@ class Cotangents:
 
     def _is_active(self, source: Source) -> bool:
         """Whether an operand depends on the arguments."""
-        return moves(source, self.active)
+        return is_active(source, self.active)
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A buffer of this shape, in which no cotangent lies."""

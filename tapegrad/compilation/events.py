@@ -122,11 +122,11 @@ def activity(events: Sequence[Event]) -> list[bool]:
     active: list[bool] = []
     for event in events:
         passive = isinstance(event.op, Passive)
-        active.append(not passive and any(moves(source, active) for source in event.operands))
+        active.append(not passive and any(is_active(source, active) for source in event.operands))
     return active
 
 
-def moves(source: Source, active: Sequence[bool]) -> bool:
+def is_active(source: Source, active: Sequence[bool]) -> bool:
     """Whether an operand depends on the arguments."""
     return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value])
 
@@ -156,8 +156,8 @@ class Flat:
         Whether a write that is listed has given it a history since.
     """
 
-    def __init__(self, handle: Handle, value: Any, told: History) -> None:
-        self.handle, self.value, self.told, self.became_another = handle, value, told, False
+    def __init__(self, handle: Handle, value: Any, history: History) -> None:
+        self.handle, self.value, self.history, self.became_another = handle, value, history, False
 
     def is_as_made(self) -> bool:
         """Whether nobody has written to it, or seen it otherwise."""
@@ -199,8 +199,8 @@ class Trace(NamedTuple):
         numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
-            op, value, told = entry[0], entry[4], History(*entry[1:4])
-            if told.serial == FLAT and told not in used:
+            op, value, history = entry[0], entry[4], History(*entry[1:4])
+            if history.serial == FLAT and history not in used:
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
@@ -212,8 +212,8 @@ class Trace(NamedTuple):
                 writes = owners.get(self.writes[k].key)
                 if writes is None:
                     raise Unlearnable(WRITTEN)
-            owners[told.key] = len(events) if writes is None else writes
-            known[told.key] = Source(RESULT, len(events))
+            owners[history.key] = len(events) if writes is None else writes
+            known[history.key] = Source(RESULT, len(events))
             numbers[k] = len(events)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))
         for k, call in self.calls.items():
@@ -240,8 +240,8 @@ def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
     used: set[History] = set()
     for entry in reversed(entries):
         background.pause()
-        told = History(*entry[1:4])
-        if told.serial != FLAT or told in used:
+        history = History(*entry[1:4])
+        if history.serial != FLAT or history in used:
             used |= {x for x in operands_of(entry) if type(x) is History}
     return used
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapegrad.compilation.computing import number_of
-from tapegrad.compilation.events import ARGUMENT, RESULT, Source, moves
+from tapegrad.compilation.events import ARGUMENT, RESULT, Source, is_active
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.passive import passive
 from tapegrad.compilation.paths import EVENT_BYTES, Path
@@ -49,7 +49,7 @@ class Follower:
         Tensors without values that stand for leaves of the arguments and for results of events.
     ready
         The path that the words say to follow, if nobody is to see values.
-    handling, told
+    handling, reported
         NumPy's handling of errors of floating-point numbers, and which of them it tells of.
     learner
         What sees the operations once the call has left the paths, if it is learned from.
@@ -87,7 +87,7 @@ class Follower:
         self.handling: Any = None
         self._raising: Any = None
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
-        self.told = 0
+        self.reported = 0
         self.ready: Path | None = None
         self._sources: dict[int, Source] = {}
         self._known = 0  # of the events recorded again
@@ -178,9 +178,9 @@ class Follower:
         came = bisect_left(numbers, self.position)
         return Source(RESULT, numbers[came - 1]) if came else source
 
-    def moves(self, x: Handle) -> bool:
+    def is_active(self, x: Handle) -> bool:
         """Whether a Tensor that stands for an argument or a result depends on the arguments."""
-        return moves(self._source(x), self.program.active)
+        return is_active(self._source(x), self.program.active)
 
     def compute_to(self, k: int) -> bool:
         """Compute the values of the events before k; False where an error of numbers made the call leave."""
@@ -202,7 +202,7 @@ class Follower:
             if before is not None:
                 error_mode.reset(before)
         raised, rows.state[layout.ERRORS_MET] = rows.state[layout.ERRORS_MET], 0
-        self._warned = self._warned or bool(raised & self.told)
+        self._warned = self._warned or bool(raised & self.reported)
 
     def like(self, x: Handle) -> Any:
         """Return the buffer of a Tensor's value."""

@@ -249,7 +249,7 @@ class Lanes(Computation):
         for to, known in self._copies:
             to[...] = known
 
-    def block(self, leaves: Sequence[np.ndarray], pull: bool, told: int) -> list[np.ndarray] | None:
+    def block(self, leaves: Sequence[np.ndarray], pull: bool, reported: int) -> list[np.ndarray] | None:
         """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
 
         These arrays are the program's own. Lanes that are left over compute the last instance again.
@@ -259,9 +259,9 @@ class Lanes(Computation):
             lanes = buffer.reshape(self.n, each, *x.shape[1:])
             lanes[:count] = x[:, None]
             lanes[count:] = x[-1]
-        planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, told)
+        planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, reported)
         try:
-            if not planning.run(told) and not self._unplanned(planning, told, by_rows):
+            if not planning.run(reported) and not self._unplanned(planning, reported, by_rows):
                 return None
         except FloatingPointError:
             return None
@@ -273,7 +273,7 @@ class Lanes(Computation):
 
 
 def compute(
-    team: Sequence[Lanes], leaves: Sequence[np.ndarray], pull: bool, told: int
+    team: Sequence[Lanes], leaves: Sequence[np.ndarray], pull: bool, reported: int
 ) -> list[np.ndarray] | None:
     """The values of instances and, if asked for, their derivatives by leaves; None where errors are met.
 
@@ -288,7 +288,7 @@ def compute(
             if stop.is_set():
                 return
             try:
-                block = lanes.block([x[begin : begin + size] for x in leaves], pull, told)
+                block = lanes.block([x[begin : begin + size] for x in leaves], pull, reported)
             except BaseException:
                 stop.set()
                 raise

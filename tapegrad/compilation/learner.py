@@ -112,7 +112,7 @@ class Learner:
         def kept(x: Any, k: int, q: int) -> Any:
             if type(x) is Flat:
                 if x.became_another or x.is_as_made():
-                    return x.told
+                    return x.history
                 x = x.value
             if isinstance(x, Handle):
                 if requires_grad(x):
@@ -143,11 +143,11 @@ class Learner:
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        k, told, parts = len(self.entries) // WIDTH, None, self._parts
+        k, sources, parts = len(self.entries) // WIDTH, None, self._parts
         if function in UPDATES:
-            told = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # as it may be another
+            sources = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # may become another
         out = how(*args, **kwargs)
-        writes = told is not None and k + 1 in self._writes and out is args[0]
+        writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
         simple = isinstance(out, Handle) and all(isinstance(x, SIMPLE) for x in kwargs.values())
         if simple and len(self.entries) == WIDTH * (k + count):
@@ -158,11 +158,11 @@ class Learner:
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
                 )
-                known = {x.told if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
-                given = tuple(self._given(x, known, brought) for x in told or args)
+                known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
+                given = tuple(self._given(x, known, brought) for x in sources or args)
                 if UNKNOWN not in given and not brought:
                     self._calls[k] = Called(function, given, dict(kwargs), writes)
-        elif simple and told is None and parts == self._parts and is_by_shapes(function):
+        elif simple and sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, self.history_of(out))
         return out
 
@@ -210,9 +210,9 @@ class Learner:
         """What tells a Tensor that was computed in the call; None for any other."""
         if x._tape is not None:
             return record_of(x)
-        return self._flat[id(x)].told if self.follows(x) else None
+        return self._flat[id(x)].history if self.is_flat(x) else None
 
-    def follows(self, x: Any) -> bool:
+    def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a history that was computed in the call."""
         found = self._flat.get(id(x))
         return found is not None and found.is_as_made()
@@ -293,9 +293,9 @@ class Learner:
         outside = any(requires_grad(x) and self.history_of(x) is None for x in handles)
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
         if ours and out._tape is None and out._extra is None:
-            told = History(id(out), FLAT, len(self._flat))
-            self._list(op, operands, attrs, out, told)
-            self._flat[id(out)] = Flat(out, out._v, told)
+            history = History(id(out), FLAT, len(self._flat))
+            self._list(op, operands, attrs, out, history)
+            self._flat[id(out)] = Flat(out, out._v, history)
 
     def written(self, x: Handle, new: Any, by: Handle) -> History | None:
         """What tells a Tensor that is to be written to by itself or a view, if the write is to be listed.
@@ -304,17 +304,17 @@ class Learner:
         derivative is written, or that has one. Any other write to what the call has computed, or of it, is
         not learned from.
         """
-        told = self.history_of(x)
-        if told is None and not requires_grad(new):
+        history = self.history_of(x)
+        if history is None and not requires_grad(new):
             return None
-        if told is None or not _is_apart(x, by) or told in self._histories:
+        if history is None or not _is_apart(x, by) or history in self._histories:
             self._reason = self._reason or WRITTEN
             return None
-        if told.serial == FLAT and not requires_grad(new):
+        if history.serial == FLAT and not requires_grad(new):
             return None
-        return told
+        return history
 
-    def note_write(self, told: History, how: tuple[Any, ...], out: Handle) -> None:
+    def note_write(self, history: History, how: tuple[Any, ...], out: Handle) -> None:
         """Know that the operation listed last was a write to what was told so.
 
         It was at an index and by the view that is told, or None; without these it is a view's of the result.
@@ -323,14 +323,14 @@ class Learner:
         if self._written > MOST_WRITTEN:
             self._reason = self._reason or f"writes have given {self._written:,} bytes, too many to keep"
             return
-        self._writes[len(self.entries) // WIDTH - 1] = told
+        self._writes[len(self.entries) // WIDTH - 1] = history
         self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
         flat = self._flat.get(id(out))
-        if flat is not None and flat.told == told:
+        if flat is not None and flat.history == history:
             flat.became_another = True
 
     def _list(
-        self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, told: History
+        self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
         shadowed = value.nbytes >= LARGE and value.flags.c_contiguous
@@ -341,13 +341,13 @@ class Learner:
             return
         given = []
         for x in operands:
-            history = isinstance(x, Handle) and x._tape is not None
-            given.append(record_of(x) if history else self._flat[id(x)] if self.follows(x) else value_of(x))
+            recorded = isinstance(x, Handle) and x._tape is not None
+            given.append(record_of(x) if recorded else self._flat[id(x)] if self.is_flat(x) else value_of(x))
         if not all(type(x) is History for x in given):
             self._brought.append(len(self.entries) + 5)
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
-        self.entries += (op, *told, value, given, attrs or {}, view, None, None, None, shadowed)
+        self.entries += (op, *history, value, given, attrs or {}, view, None, None, None, shadowed)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""
@@ -356,7 +356,7 @@ class Learner:
         else:
             self._reason = self._reason or RETURNED.format(type(found).__name__)
 
-    def moves(self, x: Handle) -> bool:
+    def is_active(self, x: Handle) -> bool:
         """As `compute`."""
         raise AttributeError("_v")
 

@@ -125,16 +125,16 @@ class Leaver(Follower):
 
     def _record_write(self, j: int, operands: list[Any], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
-        told = self.history_of(x)
+        history = self.history_of(x)
         version = 0 if x._extra is None else x._extra.version
         self._record_value(j, operands)
         base.extra(x).version = version + 1
         call = self.program.events[j].call
-        if told is not None and call is not None:
+        if history is not None and call is not None:
             how = call.args
             if how and how[1] is not None:
                 how = how[0], self.history_of(self.path.comparison.handle(how[1]))
-            self.note_write(told, how, x)
+            self.note_write(history, how, x)
 
     def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
         """Give a Tensor that has no history its value."""

@@ -56,8 +56,9 @@ class Matcher(Leaver):
         handling = error_mode.get()
         if handling is not self.handling:
             self.handling = handling
-            self.told, self._raising, _ = forward.reported(handling)
-            self.state[layout.ERRORS_AT_FIRST], self.state[layout.ERRORS_TOLD] = id(handling), self.told
+            self.reported, self._raising, _ = forward.reported(handling)
+            self.state[layout.ERRORS_AT_FIRST] = id(handling)
+            self.state[layout.ERRORS_REPORTED] = self.reported
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
 
     def observe(self, see_value: Callable[[], None] | None) -> None:
@@ -96,8 +97,8 @@ class Matcher(Leaver):
         handling, state = error_mode.get(), self.state
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True
-        told, _, loud = forward.reported(handling)
-        if handling is not self.handling and (told & ~self.told or loud):
+        reported, _, loud = forward.reported(handling)
+        if handling is not self.handling and (reported & ~self.reported or loud):
             return False
         if not state[layout.CHANGES]:
             self._changes.clear()
@@ -221,7 +222,7 @@ class Matcher(Leaver):
         for x in operands:
             if isinstance(x, Handle):
                 known = expected.get(id(x))
-                moving = not is_constant(x) if known is None else known.moves(x)
+                moving = not is_constant(x) if known is None else known.is_active(x)
                 if moving or dispatch.is_view_of(value, x._v):
                     return False
         return True
@@ -264,11 +265,11 @@ class Matcher(Leaver):
             if any(x is self._filled[q] for x in handles):
                 del self._filled.pop(q)._v
 
-    def follows(self, x: Any) -> bool:
+    def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that is known to be computed by the call."""
         if self.left:
-            return self.learner is not None and self.learner.follows(x)
-        return expected.get(id(x)) is self and not self.moves(x)
+            return self.learner is not None and self.learner.is_flat(x)
+        return expected.get(id(x)) is self and not self.is_active(x)
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
@@ -328,7 +329,7 @@ class Matcher(Leaver):
                 return computed and what.compute(self._computed, pull, 0) and what.holds()
         before = error_mode.set(self._raising) if what.calls[pull] else None
         try:
-            found = what.compute(self._computed, pull, self.told)
+            found = what.compute(self._computed, pull, self.reported)
             if not found:  # by the rows, which give all values; a plan does not
                 self._computed = len(self.program.events)
         except FloatingPointError:

@@ -63,7 +63,7 @@ class Computation:
         assert self._reverse is not None
         return self._reverse
 
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
+    def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """Run the rows from `begin` on and, if `pull`, those in reverse.
 
         False where somebody has kept a Tensor that stands for a result, and a FloatingPointError where an
@@ -82,7 +82,7 @@ class Computation:
             raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
             if not raised:
                 break
-            if raised & told:
+            if raised & reported:
                 raise FloatingPointError
             begin = n
         if state[layout.HELD]:
@@ -91,9 +91,9 @@ class Computation:
             self.reverse.rows.run(self.reverse.rows.step(came - n), m)
         return True
 
-    def _unplanned(self, planning: Planning, told: int, by_rows: Callable[[], bool]) -> bool:
+    def _unplanned(self, planning: Planning, reported: int, by_rows: Callable[[], bool]) -> bool:
         """Compute by rows what no plan has computed."""
-        return by_rows() and (planning.see(self.watched, told) or by_rows())
+        return by_rows() and (planning.see(self.watched, reported) or by_rows())
 
 
 class Path(Computation):
@@ -177,17 +177,17 @@ class Path(Computation):
         target = None if self.computed_by is None else self.computed_by.targets.get(k)
         return copied() if target is None else target.take()
 
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
+    def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
         self.computed_by = None
-        if planning.run(told):
+        if planning.run(reported):
             self.computed_by = planning.plan
             return True
         sparing = self._releases and begin == 0 and not planning.reason
-        by_rows = functools.partial(super().compute, begin, pull, told)
+        by_rows = functools.partial(super().compute, begin, pull, reported)
         return self._unplanned(
-            planning, told, functools.partial(self._sparingly, pull, told) if sparing else by_rows
+            planning, reported, functools.partial(self._sparingly, pull, reported) if sparing else by_rows
         )
 
     def _releases_of(
@@ -201,7 +201,7 @@ class Path(Computation):
         arrays = [*program.values, *reverse.buffers]
         return Releases(program.rows, arrays, reverse.rows, kept)
 
-    def _sparingly(self, pull: bool, told: int) -> bool:
+    def _sparingly(self, pull: bool, reported: int) -> bool:
         """As `compute` from the first row on, with as little memory as recording takes.
 
         So it is until there is a plan, which has values in blocks. Should the call leave after all, its
@@ -212,12 +212,12 @@ class Path(Computation):
         state[layout.REVERSE_AT] = 0
         rows.serve(layout.RUN_ALL, rows.at, n, n)
         if state[layout.HELD]:
-            return super().compute(0, pull, told)
+            return super().compute(0, pull, reported)
         if self.served <= self.warm:
             pool.trim()  # of what recorded calls, and those before a plan is made, have left
         self._releases.run(rows)
         raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
-        if raised & told:
+        if raised & reported:
             raise FloatingPointError
         if pull:
             self._releases.run(self.reverse.rows, True)
@@ -312,12 +312,12 @@ class Product(Computation):
         super().__init__(program, Reverse(program, moving), path.begin, n)
         self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
 
-    def compute(self, begin: int, pull: bool, told: int) -> bool:
+    def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows, or by a plan behind those of the path."""
         if begin != self.program.shared or self._looked_at:
-            return super().compute(begin, pull, told)
-        by_rows = functools.partial(super().compute, begin, pull, told)
-        return self.planning.run(told) or self._unplanned(self.planning, told, by_rows)
+            return super().compute(begin, pull, reported)
+        by_rows = functools.partial(super().compute, begin, pull, reported)
+        return self.planning.run(reported) or self._unplanned(self.planning, reported, by_rows)
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""

@@ -38,7 +38,7 @@ from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.programs import load
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.replay.layout import TOLD
+from tapegrad.kernels.replay.layout import REPORTED
 from tapegrad.kernels.words import Address
 
 MOST_STEPS = 1 << 14  # of a program that is planned
@@ -92,7 +92,7 @@ class Plan:
                 yield from _Fused(self, item).build()
             else:
                 work = item.work[0]
-                self._repeat(work.rows, work.row, not work.told)
+                self._repeat(work.rows, work.row, not work.reported)
             yield
         self.arena = Arena(self._uses(schedule.items, cleared))
         yield
@@ -186,9 +186,9 @@ class Plan:
         for x in self._computed:
             ctypes.memset(x.low, 0xFF, x.high - x.low)
 
-    def run(self, told: int) -> bool:
+    def run(self, reported: int) -> bool:
         """Run the rows; False where the call is to be computed by those of the program."""
-        self._state[TOLD] = told
+        self._state[REPORTED] = reported
         return self._run(self._words) or self._go_on()
 
     def _go_on(self) -> bool:
@@ -300,7 +300,7 @@ class _Fused:
             elif not (wanted or x.is_block or name in inputs or name in self.places) and self.n > 1:
                 self.places[name] = self._block(x.char)
             elsewhere = read_at.get(name, set()) - {level}
-            if wanted or elsewhere or (w.told and name not in read_at):
+            if wanted or elsewhere or (w.reported and name not in read_at):
                 self.stored.add((level, name))
 
     def _block(self, char: str) -> Operand:

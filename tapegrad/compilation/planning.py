@@ -72,12 +72,12 @@ class Planning:
         found = [targets[k].array if k in targets else x for k, x in gradients]
         return [self._program.values[self._result], *(x for x in found if x is not None)]
 
-    def run(self, told: int) -> bool:
+    def run(self, reported: int) -> bool:
         """Compute a call by the plan; False where there is none, or it cannot."""
         plan = self.plan
         if plan is None:
             return False
-        if plan.run(told):
+        if plan.run(reported):
             self.in_vain = 0
             return True
         self.miss()
@@ -90,13 +90,13 @@ class Planning:
             self.plan = self._made = None
             self.reason = f"{MOST_IN_VAIN} calls in a row met errors of numbers, or values beyond a form"
 
-    def see(self, events: Sequence[int], told: int) -> bool:
+    def see(self, events: Sequence[int], reported: int) -> bool:
         """Look, after the rows have computed a call, whether a plan is to be made, or gives the same.
 
         False where it has not, and the rows have to compute the call again.
         """
         if self._made is not None:
-            return self._compare(events, told)
+            return self._compare(events, reported)
         if not self.reason and not self._asked:
             self._calls += 1
             if self._calls >= self._warm:
@@ -131,14 +131,14 @@ class Planning:
             self.reason = f"{type(error).__name__}: {error}"
         return True
 
-    def _compare(self, events: Sequence[int], told: int) -> bool:
+    def _compare(self, events: Sequence[int], reported: int) -> bool:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
         plan = self._made
         assert plan is not None
         known, outputs = [x.copy() for x in self._outputs()], self._outputs(plan.targets)
         plan.watch(events)
         plan.spoil()
-        if not plan.run(told):
+        if not plan.run(reported):
             self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():
             self.reason = "its value has other bits"

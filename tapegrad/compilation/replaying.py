@@ -24,7 +24,7 @@ from tapegrad.tensor import Tensor
 
 MOST_IN_VAIN = 16  # calls in a row that are watched, where what the function reads is never the same
 MOST_LEARNED = 2  # calls that gave no program
-MOST_TOLD = 4  # violations that an error names
+MOST_NAMED = 4  # violations that an error names
 
 
 def vouched_for(assume: Collection[str]) -> frozenset[str]:
@@ -238,10 +238,10 @@ class Replay:
 
 def raise_refused(f: Any, refused: Sequence[str]) -> NoReturn:
     """Say what rules out that the Python of a function is skipped."""
-    told = "\n  ".join(refused[:MOST_TOLD])
-    more = f"\n  and {len(refused) - MOST_TOLD} more" if len(refused) > MOST_TOLD else ""
+    named = "\n  ".join(refused[:MOST_NAMED])
+    more = f"\n  and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
     raise ReplayError(
-        f"tg.compile(replay=True) cannot skip the Python of {getattr(f, '__name__', f)!s}:\n  {told}{more}\n"
+        f"tg.compile(replay=True) cannot skip the Python of {getattr(f, '__name__', f)!s}:\n  {named}{more}\n"
         "Compute outside of it what is no operation on its arguments, and pass what is another value at each "
         "call as an argument that argnums names; or leave out replay=True: then Python runs at each call, "
         "and programs still compute its operations"

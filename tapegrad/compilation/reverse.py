@@ -24,7 +24,7 @@ from tapegrad.compilation.computing import (
     varying_of,
 )
 from tapegrad.compilation.cotangents import Cotangents
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, moves
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, is_active
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
 from tapegrad.compilation.rules import Applied, Known, steps_of
@@ -74,7 +74,7 @@ def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int
     for j in range(len(events) - 1, -1, -1):
         operands, masks = events[j].operands, getattr(events[j].op, "masks", ())
         for q, source in enumerate(operands):
-            if j not in reached or not moves(source, active):
+            if j not in reached or not is_active(source, active):
                 continue
             if source.kind == RESULT:
                 reached.add(source.value)

@@ -511,16 +511,16 @@ def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
     at, count = abi.address(words), len(given)
     loop, data = _inner_loop(ufunc, kinds)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
-    told, clear, raised = (
+    raised_among, clear, set_flags = (
         ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(f)
         for f in (test, forward.clear_errors(), forward.raise_errors())
     )
-    before = told(flags)
-    raised(flags)
+    before = raised_among(flags)
+    set_flags(flags)
     call(at, at + 8 * count, at + 8 * (count + 1), data)
-    found = told(flags) != flags
+    found = raised_among(flags) != flags
     clear(flags)
-    raised(before)
+    set_flags(before)
     return bool(found)
 
 

@@ -119,7 +119,7 @@ class Work(NamedTuple):
 
     rows: Rows
     row: int
-    told: bool
+    reported: bool
     kind: int
     function: Any
     extent: int  # of its group; 0 where it has none
@@ -168,18 +168,20 @@ class Schedule:
         self._writes: dict[int, list[Access]] = {}
         self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
 
-    def add(self, rows: Rows, begin: int, end: int, told: bool) -> Iterator[None]:
+    def add(self, rows: Rows, begin: int, end: int, reported: bool) -> Iterator[None]:
         """Place the steps of rows."""
         for k in range(begin, end):
             step = rows.steps[k]
             if step.kind == layout.BY_ROWS:
-                yield from self.add(step.function, 0, len(step.function), told)
+                yield from self.add(step.function, 0, len(step.function), reported)
                 continue
             called = step.kind == layout.BY_CALL
-            grouped = (_stretched(rows, k, told, step) or _adding(rows, k, told, step)) if called else None
+            grouped = None
+            if called:
+                grouped = _stretched(rows, k, reported, step) or _adding(rows, k, reported, step)
             if grouped is not None:
                 self._place(grouped)
-            elif step.kind == layout.BY_CALL and self._is_joined(step, told):
+            elif step.kind == layout.BY_CALL and self._is_joined(step, reported):
                 pass
             elif step.function is not None:
                 reads = [describe(x) for x in step.reads]
@@ -188,11 +190,11 @@ class Schedule:
                     self._numbers[writes[0].at] = reads[0]
                 else:
                     reads = [self._numbers.get(x.at, x) if x.is_block else x for x in reads]
-                    self._place(_work(rows, k, told, step, tuple(reads), writes))
+                    self._place(_work(rows, k, reported, step, tuple(reads), writes))
             if k % PAUSE == 0:
                 yield
 
-    def _is_joined(self, step: Step, told: bool) -> bool:
+    def _is_joined(self, step: Step, reported: bool) -> bool:
         """Whether a step that joins arrays one behind the other has been placed as copies of these."""
         function, args = step.function
         if function is not np.concatenate:
@@ -208,7 +210,7 @@ class Schedule:
                 k = len(self._copies)
                 self._copies.loop(np.positive, [part], window, part.size)
                 given = (describe(part),), (describe(window),)
-                self._place(Work(self._copies, k, told, layout.BY_LOOP, np.positive, part.size, *given))
+                self._place(Work(self._copies, k, reported, layout.BY_LOOP, np.positive, part.size, *given))
         return True
 
     def _place(self, work: Work) -> None:
@@ -264,7 +266,7 @@ def touched(work: Work) -> list[tuple[Operand, bool]]:
     return [(x, False) for x in work.reads] + [(x, True) for x in work.writes]
 
 
-def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
+def _stretched(rows: Rows, row: int, reported: bool, step: Step) -> Work | None:
     """A call of a ufunc of which an operand is stretched, as a step of a group; None where it is none."""
     function, args = step.function
     out = args[-1]
@@ -283,11 +285,11 @@ def _stretched(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
         if x.size not in (1, out.size) and (how is None or x.dtype.char == "?"):
             return None
         reads.append(describe(x)._replace(stretch=how))
-    work = Work(rows, row, told, layout.BY_LOOP, function, out.size, tuple(reads), (describe(out),))
+    work = Work(rows, row, reported, layout.BY_LOOP, function, out.size, tuple(reads), (describe(out),))
     return work if Item(0, out.size, work.char).takes(work) else None
 
 
-def _adding(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
+def _adding(rows: Rows, row: int, reported: bool, step: Step) -> Work | None:
     """Sums along axes, as a step of a group; None where the call is none, or NumPy's order is another."""
     function, args = step.function
     if function != np.add.reduce or len(args) != len(("x", "axis", "dtype", "out", "keepdims")):
@@ -302,10 +304,10 @@ def _adding(rows: Rows, row: int, told: bool, step: Step) -> Work | None:
     unit = run * math.prod(x.shape[d] for d in moved)
     if not 0 < unit <= size or (run > BLOCK and unit != size):
         return None
-    if told and (run == 1 or not adds_in_order(out.dtype.char)):
+    if reported and (run == 1 or not adds_in_order(out.dtype.char)):
         return None
     rows_of = describe(out)._replace(stretch=Stretch(unit, run))
-    work = Work(rows, row, told, layout.BY_LOOP, np.add, size, (describe(x),), (rows_of,), adds=True)
+    work = Work(rows, row, reported, layout.BY_LOOP, np.add, size, (describe(x),), (rows_of,), adds=True)
     return work if Item(0, size, work.char).takes(work) else None
 
 
@@ -337,10 +339,10 @@ def _is_spread(step: Step, reads: Sequence[Operand], writes: Sequence[Operand]) 
 
 
 def _work(
-    rows: Rows, row: int, told: bool, step: Step, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
+    rows: Rows, row: int, reported: bool, step: Step, reads: tuple[Operand, ...], writes: tuple[Operand, ...]
 ) -> Work:
     """A step as it is to be placed; sums of all elements as such: one of NumPy's, or what is added to."""
-    known = Work(rows, row, told, step.kind, step.function, step.extent, reads, writes)
+    known = Work(rows, row, reported, step.kind, step.function, step.extent, reads, writes)
     out = writes[0]
     if step.kind == layout.BY_REDUCTION:
         ufunc, divisor = step.function

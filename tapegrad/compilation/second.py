@@ -21,7 +21,7 @@ from tapegrad.compilation.events import (
     Event,
     Source,
     activity,
-    moves,
+    is_active,
 )
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.program import Program, alike, is_computed_anew
@@ -67,7 +67,7 @@ class GradientEvents:
                 background.pause()
                 ct = found.pop(Source(RESULT, j), None)
                 sources = program.events[j].operands
-                wanted = [q for q, source in enumerate(sources) if moves(source, active)]
+                wanted = [q for q, source in enumerate(sources) if is_active(source, active)]
                 if ct is not None and wanted:
                     for q, part in self._pulled(j, ct, wanted).items():
                         before = found.get(sources[q])

@@ -126,7 +126,7 @@ class Shortcut:
                 found = self._called(plan, wanted, args)
                 if found is not None:
                     return found
-            elif plan.run(matcher.told):
+            elif plan.run(matcher.reported):
                 replay.replayed += 1
             else:
                 return None

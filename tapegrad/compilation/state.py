@@ -178,8 +178,8 @@ class State:
         hint = ": pass it as an argument that argnums names, or an array of its value" * issubclass(
             kind, Handle
         )
-        told = name or f"{kind.__module__}.{kind.__qualname__}"
-        self._refuse(f"reads {told}, of which nobody sees what it reads, does or becomes{hint}", where)
+        described = name or f"{kind.__module__}.{kind.__qualname__}"
+        self._refuse(f"reads {described}, of which nobody sees what it reads, does or becomes{hint}", where)
 
     def _walk_container(self, x: Any, where: str) -> None:
         kind = type(x)

@@ -43,17 +43,17 @@ class Stretch(NamedTuple):
 
 def stretch(x: np.ndarray, shape: tuple[int, ...]) -> Stretch | None:
     """Return how an array without gaps is stretched to a shape; None where it is in another way."""
-    extents, moves = [1], [False]
+    extents, varies = [1], [False]
     for n, mine in zip(shape, (1,) * (len(shape) - x.ndim) + x.shape, strict=True):
         if n == 1:
             continue
-        if len(extents) > 1 and moves[-1] == (mine == n):
+        if len(extents) > 1 and varies[-1] == (mine == n):
             extents[-1] *= n
         else:
             extents.append(n)
-            moves.append(mine == n)
-    size, run = math.prod(shape), extents[-1] if moves[-1] else 1
-    found = moves[1:]
+            varies.append(mine == n)
+    size, run = math.prod(shape), extents[-1] if varies[-1] else 1
+    found = varies[1:]
     if found in ([False, True], [True, False], [True, False, True]):
         unit = size if not found[0] else math.prod(extents[2:])
         if run <= BLOCK or unit == size:

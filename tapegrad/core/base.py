@@ -210,7 +210,7 @@ def note_copied(part: H, of: Any) -> H:
 
     Not while a program is learned or followed, which hold what a call has computed until it ends.
     """
-    if not isinstance(of, Handle) or expected or in_force("matcher") is not None:
+    if not isinstance(of, Handle) or in_force("matcher") is not None:
         return part
     if isinstance(part._v, np.ndarray):
         extra(part).several = weakref.ref(of)
@@ -332,7 +332,7 @@ def requires_grad(x: Any) -> bool:
     if not isinstance(x, Handle):
         return False
     if expected and id(x) in expected:
-        return expected[id(x)].moves(x)
+        return expected[id(x)].is_active(x)
     if x._tape is DUAL:
         return has_tangent(x) or requires_grad(x)
     return x._tape is not None or (x._extra is not None and x._extra.requires_grad)

@@ -468,7 +468,7 @@ def note_parts() -> None:
 def is_followed(x: Operand) -> bool:
     """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
     mode = enabled()
-    return type(mode) is Mode and mode.matcher is not None and mode.matcher.follows(x)
+    return type(mode) is Mode and mode.matcher is not None and mode.matcher.is_flat(x)
 
 
 def note_escape(*tensors: Handle) -> None:

@@ -80,13 +80,13 @@ class Matcher(Protocol):
     def written(self, x: Handle, new: Any, by: Handle) -> Any:
         """What tells a Tensor that is to be written to by itself or a view, if that is to be listed."""
 
-    def note_write(self, told: Any, how: tuple[Any, ...], x: Handle) -> None:
+    def note_write(self, history: Any, how: tuple[Any, ...], x: Handle) -> None:
         """Take note that what was recorded last was a write to a Tensor, told so before."""
 
-    def moves(self, x: Handle) -> bool:
+    def is_active(self, x: Handle) -> bool:
         """Whether a Tensor of this program depends on the arguments, as far as derivatives go."""
 
-    def follows(self, x: Any) -> bool:
+    def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that the program computes, or learns to."""
 
     def like(self, x: Handle) -> Any:

@@ -447,8 +447,8 @@ def _listed(matcher: Matcher, x: Any, index: Any, shape: tuple[int, ...], new: A
     base: Any = x if storage is None else storage.base()
     if base is not None and _is_there(base, index, new):
         return True  # by x[index] += y, which has written to that view
-    told = None if base is None else matcher.written(base, new, x)
-    if told is None:
+    history = None if base is None else matcher.written(base, new, x)
+    if history is None:
         return False
     seen = None if base is x else matcher.history_of(x)
     if base is x and update and is_tensor(new) and new._v.flags.writeable and new._v.strides == x._v.strides:
@@ -465,7 +465,7 @@ def _listed(matcher: Matcher, x: Any, index: Any, shape: tuple[int, ...], new: A
         _tear(x, storage)
         _move(x, storage, value)
         _tell(x, storage, out, {})
-    matcher.note_write(told, (index, seen), base)
+    matcher.note_write(history, (index, seen), base)
     if seen is not None:
         take_history(x)
         matcher.note_write(seen, (), x)

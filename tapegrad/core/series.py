@@ -225,11 +225,11 @@ class Result(Series):
 
     def _is_linear(self, moving: Sequence[int]) -> bool:
         """Whether the rule reads nothing that moves, so that it is right of each coefficient."""
-        reads, moves = 0, 1 << OUT
+        reads, varied = 0, 1 << OUT
         for q in moving:
             reads |= self.op.masks[min(q, 2)] if self.op.arity else self.op.masks[0]
-            moves |= 1 << min(q, 2)
-        return not reads & moves
+            varied |= 1 << min(q, 2)
+        return not reads & varied
 
     def _parts(self, k: int, mine: Sequence[Series | None]) -> Iterator[list[Any]]:
         """Operands of a product whose powers make k together."""

@@ -176,7 +176,7 @@ class Plan:
             leading[serial] = tape
         return leading
 
-    def follows(self, source: Any) -> TypeGuard[Place]:
+    def is_link(self, source: Any) -> TypeGuard[Place]:
         """Whether an import leads to an older tape of the sweep's."""
         return type(source) is Place and source.tape.serial >= self.floor
 

@@ -29,7 +29,7 @@ def rerecord(
     retain: bool,
     start: dict[Key, TensorOrArray],
     recall: Recall,
-    settle: Callable[[Key, TensorOrArray], TensorOrArray],
+    finish: Callable[[Key, TensorOrArray], TensorOrArray],
     known: Known,
     check: Callable[[set[Key]], None] | None = None,
     lanes: int | None = None,
@@ -68,8 +68,8 @@ def rerecord(
         for job in plan.order:
             plan.enter(job)
             walk = _Walk(plan, job, recall, known, lanes)
-            links = None if follow is None else walk.follow(follow, settle, results, leaves)
-            for older, ct in walk.run(settle, results, leaves) if links is None else links:
+            links = None if follow is None else walk.follow(follow, finish, results, leaves)
+            for older, ct in walk.run(finish, results, leaves) if links is None else links:
                 plan.jobs[older.tape.serial].seeds.setdefault(older.record, []).append(ct)
             if not retain:
                 plan.free(job)
@@ -96,7 +96,7 @@ class _Walk:
 
     def run(
         self,
-        settle: Callable[[Key, TensorOrArray], TensorOrArray],
+        finish: Callable[[Key, TensorOrArray], TensorOrArray],
         results: dict[Key, TensorOrArray],
         leaves: Leaves,
     ) -> list[tuple[Place, TensorOrArray]]:
@@ -118,7 +118,7 @@ class _Walk:
             if watch is not None:
                 ct = watch.before(ct)
             if flags[k] & layout.SINK:
-                ct = results[tape, k] = settle((tape, k), ct)
+                ct = results[tape, k] = finish((tape, k), ct)
             operands = columns.operands(k, int(rows[opcode, layout.FORM]))
             wanted = [slot for slot, j in enumerate(operands) if flags[j] & layout.NEED]
             if wanted:
@@ -149,7 +149,7 @@ class _Walk:
     def follow(
         self,
         follow: Follow,
-        settle: Callable[[Key, TensorOrArray], TensorOrArray],
+        finish: Callable[[Key, TensorOrArray], TensorOrArray],
         results: dict[Key, TensorOrArray],
         leaves: Leaves,
     ) -> list[tuple[Place, TensorOrArray]] | None:
@@ -169,7 +169,7 @@ class _Walk:
             if BY_OPCODE[columns.opcode(k)] is None:
                 self._leave(k, ct, links, results)
             elif flags[k] & layout.SINK:
-                results[tape, k] = settle((tape, k), ct)
+                results[tape, k] = finish((tape, k), ct)
         return links
 
     def _leave(
@@ -181,7 +181,7 @@ class _Walk:
     ) -> None:
         """Give the cotangent of an import to what it comes from: an older tape of the sweep, or a result."""
         source = self.job.tape.source(k)
-        if self.plan.follows(source):
+        if self.plan.is_link(source):
             links.append((source, ct))
         else:
             _gather(results, source, ct)

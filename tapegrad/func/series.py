@@ -237,10 +237,10 @@ class _Terms:
     """
 
     def __init__(self, y: Any, level: Expansion, plain: bool) -> None:
-        moves = is_tensor(y) and has_tangent(y) and y._at.level is level
+        varies = is_tensor(y) and has_tangent(y) and y._at.level is level
         value = y._v if is_tensor(y) else np.asarray(y)
         zeros = np.zeros(np.shape(value), np.result_type(value, np.float32))
-        if moves:
+        if varies:
             self.terms = [y._at.at(k) for k in range(level.order + 1)]
         else:
             self.terms = [y, *[None] * level.order]

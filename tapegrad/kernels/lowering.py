@@ -525,7 +525,7 @@ class _Checked(_Function):
         self.b.cbranch(good, going_on, otherwise)
         self.b.position_at_end(going_on)
 
-    def noted(self, builder):
+    def error_place(self, builder):
         """Where the first escape is noted: the third word of the table."""
         place = builder.binary("add", self.shared(), I64(8 * self.constants["GUARD"]))
         table = builder.load(builder.cast("inttoptr", place, I64.pointer))
@@ -536,7 +536,7 @@ class _Checked(_Function):
         if line not in self.escapes:
             self.escapes[line] = self.block_of("escape")
             builder = Builder(self.body, self.escapes[line])
-            builder.store(I64(self.number << 32 | line), self.noted(builder))
+            builder.store(I64(self.number << 32 | line), self.error_place(builder))
             builder.ret(I64(0))
         return self.escapes[line]
 
@@ -546,6 +546,6 @@ class _Checked(_Function):
         if "left" not in self.escapes:
             self.escapes["left"] = self.block_of("left")
             Builder(self.body, self.escapes["left"]).ret(I64(0))
-        good = self.b.icmp("==", self.b.load(self.noted(self.b)), I64(0))
+        good = self.b.icmp("==", self.b.load(self.error_place(self.b)), I64(0))
         self.proceed(good, self.escapes["left"])
         return found

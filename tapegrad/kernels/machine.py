@@ -65,10 +65,10 @@ TRUSTED = (
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 OFFERED = (  # functions that `tapegrad.kernels.extensions` call
-    "array_at", "basic", "commit", "constant", "constant_tensor", "following", "follows", "hold",
-    "hold_roots", "kept_value", "leaves_of", "length", "matched_write", "none_for", "operands", "operate",
-    "parts_by_rule", "place_of", "planned", "recorded_result", "release_held", "same_kind", "shade_for",
-    "value_of_record", "workspace", "written_words",
+    "array_at", "basic", "commit", "constant", "constant_tensor", "following", "hold", "hold_roots",
+    "kept_value", "leaves_of", "length", "matched_write", "needs_grad", "none_for", "operands",
+    "operate", "parts_by_rule", "place_of", "planned", "recorded_result", "release_held",
+    "same_kind", "shade_for", "value_of_record", "workspace", "written_words",
 )  # fmt: skip
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []

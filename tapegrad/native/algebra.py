@@ -356,7 +356,7 @@ class Marked(Dual):
     def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
         return Marked(primal, tangents)
 
-    def moves(self) -> Truth:
+    def varies(self) -> Truth:
         """Whether it does."""
         return compare("!=", self.tangents[1], 0.0)
 
@@ -465,7 +465,7 @@ def where(truth: Truth, a: Number, b: Number) -> Number:
         return choice(truth, first, second)
     tangents = [where(truth, s, t) for s, t in zip(first.tangents, second.tangents, strict=True)]
     if isinstance(first, Marked):
-        tangents[1] = choice(first.moves(), *first.tangents[1:], *second.tangents[1:])
+        tangents[1] = choice(first.varies(), *first.tangents[1:], *second.tangents[1:])
     return first.made(where(truth, first.primal, second.primal), tangents)
 
 
@@ -576,10 +576,10 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
         if any(not _is_zero(t) for t in x.tangents):
             d = out.lift(partial(name, k, inner, out))
             if isinstance(x, Marked):
-                still, (tangent, moves) = out.lift(0.0), tangents
+                still, (tangent, varies) = out.lift(0.0), tangents
                 tangents = [
-                    tangent + choice(x.moves(), d * x.tangents[0], still),
-                    choice(x.moves(), out.lift(1.0), moves),
+                    tangent + choice(x.varies(), d * x.tangents[0], still),
+                    choice(x.varies(), out.lift(1.0), varies),
                 ]
                 continue
             tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]

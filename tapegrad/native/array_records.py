@@ -160,7 +160,7 @@ def counted(x, address, stride, count, to, listed):
 
 
 @inner_njit
-def noted(at, count):
+def write_order(at, count):
     """Say how the statements go on that are listed behind an address."""
     numbers = array_at(at + 8, (count,), np.uint32)
     first, same, ordered = numbers[0], np.uint32(0), np.uint32(0)
@@ -316,7 +316,7 @@ def released(record, words, slots, known, at):
 
 
 @inner_njit
-def taken(address, to, count):
+def take_cotangents(address, to, count):
     """Copy cotangents, to which nothing has come then."""
     moved(address, to, COMPONENTS * count)
     clear(address, count)
@@ -427,7 +427,7 @@ def record(known):
                             row[i] = read(address + i * inner)
                     done += left
                 if leaf:
-                    noted(to, count)
+                    write_order(to, count)
                     to += spanned(to, count)
         call_row(get(known, ROW), count, here)
         if length:
@@ -475,7 +475,7 @@ def reverse(cotangents, number, at):
         if slots:
             while ahead < min(total, done + BLOCK * slots):
                 place = whole + 8 * COMPONENTS * ahead
-                taken(place, waiting(at, words, ahead, slots), min(BLOCK, total - ahead))
+                take_cotangents(place, waiting(at, words, ahead, slots), min(BLOCK, total - ahead))
                 ahead += BLOCK
             c = waiting(at, words, done, slots)
         elif spare:

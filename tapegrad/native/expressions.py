@@ -190,12 +190,12 @@ def record(
         context.nrt.decref(builder, x.kind, x.value)
     if summed or target is not None:
         return builder.load(out) if summed else context.get_dummy_value()
-    noted = [builder.load(builder.gep(place, [ir.Constant(I64, k)], inbounds=True)) for k in (BEGIN, HOME)]
+    previous = [builder.load(builder.gep(place, [ir.Constant(I64, k)], inbounds=True)) for k in (BEGIN, HOME)]
     if value is not None:
-        note_statements(context, builder, result, value, *noted)
+        note_statements(context, builder, result, value, *previous)
         return value
     if isinstance(result, ArgumentArray):
-        return argument(context, builder, result, array._getvalue(), *noted)
+        return argument(context, builder, result, array._getvalue(), *previous)
     return impl_ret_new_ref(context, builder, result, array._getvalue())
 
 
@@ -373,8 +373,8 @@ def _even(builder: Builder, shape: Sequence[Value], steps: Sequence[Value]) -> V
     for extent, step in zip(reversed(shape), reversed(steps), strict=True):
         alone = builder.icmp_signed("==", extent, one)
         first = builder.icmp_signed("==", span, one)
-        follows = builder.icmp_signed("==", step, builder.mul(found, span))
-        fits = builder.and_(fits, builder.or_(alone, builder.or_(first, follows)))
+        contiguous = builder.icmp_signed("==", step, builder.mul(found, span))
+        fits = builder.and_(fits, builder.or_(alone, builder.or_(first, contiguous)))
         found = builder.select(builder.and_(first, builder.not_(alone)), step, found)
         span = builder.mul(span, extent)
     return builder.select(fits, found, ir.Constant(I64, UNEVEN))

@@ -195,20 +195,20 @@ def apart(x, where):
 
 
 @inner_njit
-def taken(tape, block, shape):
+def take_cotangents(tape, block, shape):
     """The cotangents of a block's results, taken; and whether anything came to one."""
-    out, moves, count = np.empty(shape), False, shape[1] * shape[2]
+    out, any_came, count = np.empty(shape), False, shape[1] * shape[2]
     place = get(tape, COTANGENTS) + 8 * COMPONENTS * (get(block, BEFORE) + 1)
     bits = array_at(place, (count, COMPONENTS), np.int64)
     given = array_at(place, (count, COMPONENTS), np.float64)
     for k in range(count):
-        moves |= bits[k, 0] != NOTHING_BITS
+        any_came |= bits[k, 0] != NOTHING_BITS
     for q in range(COMPONENTS):
         plane = out[q].reshape(-1)
         for k in range(count):
             plane[k] = given[k, q] + 0.0
             given[k, q] = -0.0
-    return out, moves
+    return out, any_came
 
 
 @inner_njit
@@ -388,8 +388,8 @@ def reversing(kind):
 
     def reverse(tape, block):
         known, given = load(get(block, KNOWN))
-        ct, moves = taken(tape, block, known[0].shape)
-        if moves:
+        ct, any_came = take_cotangents(tape, block, known[0].shape)
+        if any_came:
             give(tape, ct, known, given)
         return 0
 

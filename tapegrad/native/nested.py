@@ -257,16 +257,16 @@ class Block:
         space["run"] = self.recorded(twin_of(self.primal, spec), self.by, spec, tuple(lanes))
         lines = ["known = load(get(block, KNOWN))", "numbers, number = known[0], get(block, BEFORE) + 1"]
         lines += [f"a{k} = known[{k + 1}]" for k in range(len(self.kinds))]
-        moves = []
+        conditions = []
         for place, k in enumerate(self.moving):
             array = isinstance(self.kinds[k], types.Array)
             shape = f"a{k}.shape[1:]" if array else "(1,)"
             lines.append(f"c{place} = cotangent(tape, number, {size}, {shape})")
             lines.append(f"number += c{place}[0].size")
-            moves.append(f"any_came(c{place})")
+            conditions.append(f"any_came(c{place})")
             whole = f"({''.join(f'c{place}[{q}, 0], ' for q in range(size))})"
             lines.append(f"w{place} = {f'c{place}' if array else whole}")
-        lines.append(f"if {' or '.join(moves)}:")
+        lines.append(f"if {' or '.join(conditions)}:")
 
         def more(k: int) -> list[str]:
             return [*self._direction(k), *([f"w{self.moving.index(k)}"] if k in self.moving else [])]

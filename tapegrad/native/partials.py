@@ -95,8 +95,8 @@ def _product(
 
     if len(c) == 1:
         return alone(), nothing
-    moves = functools.reduce(builder.or_, [builder.fcmp_unordered("!=", x, _ZERO) for x in c[1:]])
-    with builder.if_else(moves) as (then, otherwise):
+    varies = functools.reduce(builder.or_, [builder.fcmp_unordered("!=", x, _ZERO) for x in c[1:]])
+    with builder.if_else(varies) as (then, otherwise):
         with then:
             terms: list[list[Value]] = [[] for _ in p]
             for i, j, k in products(spec):
@@ -110,7 +110,7 @@ def _product(
         found.append(builder.phi(F64))
         found[-1].add_incoming(x, moving)
         found[-1].add_incoming(y, still)
-    return found, builder.and_(nothing, builder.not_(moves))
+    return found, builder.and_(nothing, builder.not_(varies))
 
 
 @intrinsic

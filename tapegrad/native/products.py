@@ -184,13 +184,13 @@ def give_by_columns(cotangents, at, x, y):
 def reverse(cotangents, number, at):
     """The adjoint of a record: take the cotangents of its statements to those of its leaves."""
     m, n, left, x_at, y_at = get(at, ROWS), get(at, COLUMNS), get(at, LEFT), get(at, MATRIX), at + 8 * VECTOR
-    size, count, moves = m if left else n, n if left else m, False
+    size, count, any_came = m if left else n, n if left else m, False
     ct_at = cotangents + 8 * (number + 1)
     bits, ct = array_at(ct_at, (count,), np.int64), array_at(ct_at, (count,), np.float64)
     for k in range(count):
-        moves |= bits[k] != NOTHING_BITS
+        any_came |= bits[k] != NOTHING_BITS
         ct[k] += 0.0
-    if moves:
+    if any_came:
         x, y = array_at(x_at + 8, (m, n), np.float64), array_at(y_at + 8, (size,), np.float64)
         if left:
             if get(x_at, 0):

@@ -162,10 +162,10 @@ def on_numbers(function: Callable[..., Numbers], parts: list[Numbers], spec: Spe
         found = found or moved[:half]
         found = [whole + tangent for whole, tangent in zip(found, moved[half:], strict=True)]
     if marked:
-        moves = 0.0 if all(still) else 1.0
+        variation = 0.0 if all(still) else 1.0
         for whole in found:
             shape = np.shape(value_of(whole[0]))
-            whole.extend([np.full(shape, moves if k == 0 else 0.0) for k in range(inner)])
+            whole.extend([np.full(shape, variation if k == 0 else 0.0) for k in range(inner)])
     return found
 
 

@@ -29,7 +29,7 @@ from tapegrad.core.dispatch import expect, is_externally_writable, is_view_of, t
 from tapegrad.core.functions import implements
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
-from tapegrad.numpy_api.rearranging import REARRANGE, gathered, moves, numbers_of, places_of, rearranged
+from tapegrad.numpy_api.rearranging import REARRANGE, gathered, numbers_of, places_of, rearranged, rearranges
 from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import _at_least, _members, concatenate, laid, reshape, swapaxes
 from tapegrad.numpy_api.shapes import broadcast_to as _broadcast_to
@@ -45,7 +45,7 @@ VIEW = REGISTRY["view"]
 # ---------------------------------------------------------------- repeated and moved
 
 
-@moves(np.repeat)
+@rearranges(np.repeat)
 def repeat(a: Tensor, repeats: Any, axis: int | None = None) -> TensorOrArray:
     """Each element several times."""
     repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
@@ -62,7 +62,7 @@ def repeat(a: Tensor, repeats: Any, axis: int | None = None) -> TensorOrArray:
     return a[(*(slice(None),) * at, np.repeat(np.arange(a.shape[at]), repeats))]
 
 
-@moves(np.tile)
+@rearranges(np.tile)
 def tile(A: TensorOrArray, reps: int | Sequence[int]) -> TensorOrArray:
     """An array laid side by side with itself."""
     counts = tuple(operator.index(n) for n in np.atleast_1d(plain(reps)))
@@ -76,23 +76,23 @@ def tile(A: TensorOrArray, reps: int | Sequence[int]) -> TensorOrArray:
     return copy(A) if wanted == A.shape else reshape(copy(spread), wanted)
 
 
-@moves(np.resize)
+@rearranges(np.resize)
 def resize(a: TensorOrArray, new_shape: Shape) -> TensorOrArray:
     """Elements repeated as often as a shape needs."""
     return gathered([a], lambda n: np.resize(n, new_shape))
 
 
-@moves(np.roll)
+@rearranges(np.roll)
 def roll(a: TensorOrArray, shift: Operand | None, axis: Axis = None) -> TensorOrArray:
     """Elements moved along axes; what leaves at one end comes in at the other."""
     if axis is None:
         return reshape(roll(reshape(a, (-1,)), shift, 0), a.shape)
-    moves = np.broadcast(plain(shift), axis)
-    if moves.ndim > 1:
+    shifts = np.broadcast(plain(shift), axis)
+    if shifts.ndim > 1:
         raise ShapeError(f"roll: shift {shift} and axis {axis} are scalars or of one dimension")
-    for places, where in moves:
+    for places, where in shifts:
         a = _rolled(a, int(places), axis_of(a, where, "roll"))
-    return a if moves.size else copy(a)
+    return a if shifts.size else copy(a)
 
 
 def _rolled(a: TensorOrArray, shift: int, axis: int) -> TensorOrArray:
@@ -159,7 +159,7 @@ def insert(arr: TensorOrArray, obj: Any, values: Operand, axis: int | None = Non
     return gathered([arr, values], lambda n, new: np.insert(n, obj, new, axis))
 
 
-@moves(np.delete)
+@rearranges(np.delete)
 def delete(arr: Tensor, obj: Any, axis: int | None = None) -> Tensor:
     """An array without some of its parts along an axis."""
     obj = plain(obj)
@@ -290,7 +290,7 @@ def trace(
     return sum_(found, None if ndim_of(found) == 1 else -1, dtype)
 
 
-@moves(np.diag, when=lambda v, *k: v.ndim == 1)
+@rearranges(np.diag, when=lambda v, *k: v.ndim == 1)
 def diag(v: Tensor, k: int = 0) -> Tensor:
     """The diagonal of a matrix, a read-only view, or a matrix of a diagonal."""
     if v.ndim == 2:
@@ -305,21 +305,21 @@ def diag(v: Tensor, k: int = 0) -> Tensor:
     return diagflat(v, k)
 
 
-@moves(np.diagflat)
+@rearranges(np.diagflat)
 def diagflat(v: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with the elements of an array on a diagonal."""
     v = tensor_of(v)
     return rearranged(v, np.diagflat(numbers_of(v) + 1, k) - 1, True)
 
 
-@moves(np.tril)
+@rearranges(np.tril)
 def tril(m: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with zeros above a diagonal."""
     m = _square(m)
     return np.where(np.tri(m.shape[-2], m.shape[-1], k, bool), m, m.dtype.type(0))
 
 
-@moves(np.triu)
+@rearranges(np.triu)
 def triu(m: Operand, k: int = 0) -> TensorOrArray:
     """A matrix with zeros below a diagonal."""
     m = _square(m)

@@ -9,7 +9,7 @@ import numpy as np
 from tapegrad.core.base import like_of, requires_grad, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.numpy_api.rearranging import gathered, moves
+from tapegrad.numpy_api.rearranging import gathered, rearranges
 from tapegrad.numpy_api.shapes import concatenate, stack
 from tapegrad.numpy_api.tables import any_grad, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY, shapes
@@ -31,7 +31,7 @@ def _copies(array: Operand, pad_width: Operand, mode: str | None = "constant", *
     return mode in COPYING and not kwargs
 
 
-@moves(np.pad, when=_copies)
+@rearranges(np.pad, when=_copies)
 def pad(array: Operand, pad_width: Operand, mode: Any = "constant", **kwargs: Any) -> TensorOrArray:
     """An array with more elements before and after along each axis."""
     x = tensor_of(array)

@@ -16,7 +16,7 @@ from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS, implements
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.operators import FLAT
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import answer, any_follows, any_grad, into, plain, plainly
+from tapegrad.numpy_api.tables import answer, any_grad, any_needs_derivative, into, plain, plainly
 from tapegrad.numpy_api.ufunc_forms import (
     accumulate_,
     at,
@@ -95,7 +95,7 @@ def _ufunc_into(ufunc: np.ufunc, method: str, out: Any, inputs: Any, kwargs: dic
     # With `where=` what stays of `out=` is a part of the result, which is recorded as a write; without it
     # nothing stays, and `out=` is refused where a derivative is asked.
     masked = method == "__call__" and kwargs.get("where", True) is not True
-    moving = any_follows((*inputs, *out))
+    moving = any_needs_derivative((*inputs, *out))
     if masked and moving and is_tensor(out[0]) and ufunc in UFUNCS:
         return selected(ufunc, inputs, out[0], kwargs.pop("where"), **kwargs)
 

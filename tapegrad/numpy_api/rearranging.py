@@ -51,7 +51,7 @@ def _other(argument: Any) -> bool:
     return type(argument) is tuple and not _known(argument)
 
 
-def moves(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[[Any], Any]:
+def rearranges(*functions: Any, when: Callable[..., bool] | None = None) -> Callable[[Any], Any]:
     """Register what a function does that only moves elements of its first argument: of few, by places.
 
     What is decorated answers for many elements, for arguments that are no numbers, for what NumPy refuses and

@@ -48,7 +48,7 @@ def _reduction(op: Primitive) -> Callable[..., Any]:
     ) -> TensorOrArray:
         x = a
         if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
-            ndim = (like_of(x) if expected else x._v).ndim
+            ndim = (like_of(x) if id(x) in expected else x._v).ndim
             if axis is None and ndim <= MASK_BITS:
                 return apply(op, (x,), WHOLE[ndim])
             if type(axis) is int and -ndim <= axis < ndim <= MASK_BITS and requires_grad(x):

@@ -54,7 +54,7 @@ def _composed(function: Callable[..., Any], implementation: Callable[..., Any]) 
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
-        moving = (args and needs_derivative(args[0])) or any_follows((args, tuple(kwargs.values())))
+        moving = (args and needs_derivative(args[0])) or any_needs_derivative((args, tuple(kwargs.values())))
         if not moving or kwargs.get("out") is not None:
             return plainly(function, args, kwargs)
         try:
@@ -135,7 +135,7 @@ def any_grad(x: Operand) -> bool:
     return _any(requires_grad, x, 0)
 
 
-def any_follows(x: Operand) -> bool:
+def any_needs_derivative(x: Operand) -> bool:
     """Whether a derivative by a Tensor in an argument is asked for here and now."""
     return _any(needs_derivative, x, 0)
 
@@ -149,7 +149,7 @@ def _any(holds: Callable[[Any], bool], x: Operand, depth: int) -> bool:
 def into(function: Callable[..., Any], out: Any, *args: Any, **kwargs: Any) -> TensorOrArray:
     """Let NumPy compute into `out`, an array or a Tensor; returns it. Derivatives there are none."""
     name = f"{'np' if hasattr(np, function.__name__) else 'scipy.special'}.{function.__name__}"
-    if any_follows(out) or any_follows(args):
+    if any_needs_derivative(out) or any_needs_derivative(args):
         raise UnsupportedOpError(
             f"{name}: out= has no derivative, and {'out' if any_grad(out) else 'an operand'} requires grad; "
             + ("write a = a + x for a += x" if args[1:] and out is args[0] else "use the result it returns")

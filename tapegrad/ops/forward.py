@@ -77,13 +77,13 @@ def reported(handling: Any) -> tuple[int, Any, bool]:
     """
     before = error_mode.set(handling)
     try:
-        told: dict[str, Any] = dict(np.geterr())
+        handled: dict[str, Any] = dict(np.geterr())
         found, how = 0, {}
         for kind, flag in zip(("invalid", "divide", "over", "under"), FLAGS[platform.machine()], strict=True):
-            how[kind] = "ignore" if told[kind] == "ignore" else "raise"
-            found |= flag * (told[kind] != "ignore")
+            how[kind] = "ignore" if handled[kind] == "ignore" else "raise"
+            found |= flag * (handled[kind] != "ignore")
         np.seterr(**how)  # type: ignore[arg-type]
-        loud = any(told[kind] not in ("ignore", "warn") for kind in how)
+        loud = any(handled[kind] not in ("ignore", "warn") for kind in how)
         return found, error_mode.get(), loud
     finally:
         error_mode.reset(before)

@@ -37,7 +37,7 @@ class Node(NamedTuple):
     """A series among the nodes of a list: its number, and whether it has more than a first coefficient."""
 
     number: int
-    moves: bool
+    varies: bool
 
 
 def words_of(op: Elementwise, moving: tuple[bool, ...]) -> list[int] | None:
@@ -63,7 +63,7 @@ class _Builder(Reader):
 
     def __init__(self, op: Elementwise, moving: tuple[bool, ...]) -> None:
         self.op, self.count = op, len(moving) + 1
-        self.operands = [Node(q, moves) for q, moves in enumerate(moving)]
+        self.operands = [Node(q, varies) for q, varies in enumerate(moving)]
         self.values: list[list[int]] = []
         self.coefficients: list[list[int]] = []
         self.known: dict[Any, Node] = {}
@@ -72,7 +72,7 @@ class _Builder(Reader):
         """Add the instructions for the later coefficients of the result."""
         out = Node(len(self.operands), True)
         if self.op is POWER:
-            if self.operands[1].moves:
+            if self.operands[1].varies:
                 raise Unreadable
             self.coefficients.append([layout.POWER_OF, *self.numbers(out, self.operands)])
         elif self.op in VALUES or self.op is SQUARE:
@@ -102,11 +102,11 @@ class _Builder(Reader):
         """The words for the nodes of an instruction."""
         return [out.number, *(x.number for x in operands), *[0] * (3 - len(operands))]
 
-    def new(self, moves: bool) -> Node:
+    def new(self, varies: bool) -> Node:
         if self.count == layout.NODES:
             raise Unreadable
         self.count += 1
-        return Node(self.count - 1, moves)
+        return Node(self.count - 1, varies)
 
     def number(self, value: Any) -> Node:
         """The node of a number."""
@@ -124,18 +124,18 @@ class _Builder(Reader):
         op = function if function in FLAT else MEANING.get(function)
         key = (op, *operands)
         if key not in self.known:
-            moves = any(x.moves for x in operands) and op not in FLAT
+            varies = any(x.varies for x in operands) and op not in FLAT
             if op in VALUES or op is SQUARE:
                 operands = operands * 2 if op is SQUARE else operands
                 op = MULTIPLY if op is SQUARE else op
-                out = self.new(moves)
+                out = self.new(varies)
                 self.values.append([VALUES[op], *self.numbers(out, operands)])
-                if moves:
+                if varies:
                     self.combine(op, operands, out)
             else:
-                out = self.known[key] = self.new(moves)
+                out = self.known[key] = self.new(varies)
                 self.call_loop(op, operands, out)
-                if moves:
+                if varies:
                     self.integrate(op, operands, out)
             self.known[key] = out
         return self.known[key]
@@ -165,41 +165,41 @@ class _Builder(Reader):
         a, b = (operands * 2)[:2]
         how = 0
         if op is WHERE:
-            if a.moves:
+            if a.varies:
                 raise Unreadable
-            code, how = layout.CHOSEN, b.moves | operands[2].moves << 1
+            code, how = layout.CHOSEN, b.varies | operands[2].varies << 1
         elif op is NEGATIVE:
             code = layout.OPPOSITE
         elif op in (ADD, SUBTRACT):
             code = layout.SUM_OF if op is ADD else layout.DIFFERENCE
-            if not b.moves:
+            if not b.varies:
                 code = layout.SAME
-            elif not a.moves:
+            elif not a.varies:
                 code, operands = layout.SAME if op is ADD else layout.OPPOSITE, [b]
         elif op is DIVIDE:
-            code, how = layout.QUOTIENT if b.moves else layout.OVER, int(a.moves)
-        elif a.moves and b.moves:
+            code, how = layout.QUOTIENT if b.varies else layout.OVER, int(a.varies)
+        elif a.varies and b.varies:
             code = layout.PRODUCT_OF
         else:
-            code, operands = layout.SCALED, [a, b] if a.moves else [b, a]
+            code, operands = layout.SCALED, [a, b] if a.varies else [b, a]
         self.coefficients.append([code, *self.numbers(out, operands), how])
 
     def integrate(self, op: Any, operands: list[Node], out: Node) -> None:
         """Add the instructions for what a rule tells the derivative of."""
         if not isinstance(op, Elementwise) or op.explicit or op.arity != len(operands) or op is POWER:
             raise Unreadable
-        if op.arity > OUT or any(operands[slot].moves for slot in op.unknown):
+        if op.arity > OUT or any(operands[slot].varies for slot in op.unknown):
             raise Unreadable
         slots = {name: out if slot == OUT else operands[slot] for name, slot in op.slots.items()}
         places: list[list[int]] = []
         for k, x in enumerate(operands):
-            if x.moves and not op.partial(k).zero:
+            if x.varies and not op.partial(k).zero:
                 places.append([layout.SLOPE, out.number, x.number, 0, 0, layout.FIRST_TERM * (not places)])
                 self.coefficients.append(places[-1])
         if not places:
             raise Unreadable
-        moving = [k for k, x in enumerate(operands) if x.moves and not op.partial(k).zero]
+        moving = [k for k, x in enumerate(operands) if x.varies and not op.partial(k).zero]
         for k, instruction in zip(moving, places, strict=True):
             partial: Node = self.read(op.partial(k), slots)
             instruction[layout.WITH_NODE] = partial.number
-            instruction[layout.HOW] |= 0 if partial.moves else layout.BY_CONSTANT
+            instruction[layout.HOW] |= 0 if partial.varies else layout.BY_CONSTANT

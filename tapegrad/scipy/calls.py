@@ -14,12 +14,12 @@ from tapegrad.core.base import like_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.errors import BorderError, TapeError, UnsupportedOpError
 from tapegrad.func.trees import Tree
-from tapegrad.numpy_api.tables import any_follows, plainly, tensor_of
+from tapegrad.numpy_api.tables import any_needs_derivative, plainly, tensor_of
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, wrap_without_history
 
 __all__ = [
-    "Guarded", "constants", "derived", "derived_in", "doubles", "fall_through", "follows", "plain_only",
-    "refuse", "theirs",
+    "Guarded", "constants", "derived", "derived_in", "doubles", "fall_through", "derivative_wanted",
+    "plain_only", "refuse", "theirs",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,9 +27,9 @@ P = ParamSpec("P")
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
 
-def follows(*parts: Any) -> bool:
+def derivative_wanted(*parts: Any) -> bool:
     """Whether a derivative by a Tensor in arguments, or dicts of them, is asked for."""
-    return any(any_follows(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
+    return any(any_needs_derivative(tuple(x.values()) if isinstance(x, dict) else x) for x in parts)
 
 
 def theirs(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def derived(function: Callable[..., Any], title: str = "") -> Register:
     def register(implementation: Callable[..., Any]) -> Any:
         @functools.wraps(implementation)
         def call(*args: Operand, **kwargs: Any) -> TensorOrArray:
-            if not follows(args, kwargs):
+            if not derivative_wanted(args, kwargs):
                 return theirs(function, args, kwargs)
             if not title:
                 return implementation(*args, **kwargs)
@@ -130,7 +130,7 @@ def plain_only(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if follows(args, kwargs):
+        if derivative_wanted(args, kwargs):
             raise refuse(name, why)
         return theirs(function, args, kwargs)
 
@@ -177,7 +177,7 @@ class Guarded:
         if name.startswith("__") or name == "_it":
             raise AttributeError(name)
         found = getattr(self._it, name)
-        if name not in self.constants and follows(self._made_of):
+        if name not in self.constants and derivative_wanted(self._made_of):
             raise refuse(f"{self.title}.{name}", self._why)
         return plain_only(found, f"{self.title}.{name}", self._why) if isinstance(found, FUNCTIONS) else found
 

@@ -21,7 +21,7 @@ from tapegrad.core.base import like_of, value_of
 from tapegrad.core.dispatch import tensors_in
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
-from tapegrad.scipy.calls import doubles, follows, refuse, theirs
+from tapegrad.scipy.calls import derivative_wanted, doubles, refuse, theirs
 from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 __all__ = ["odeint", "solve_ivp"]
@@ -264,16 +264,16 @@ def solve_ivp(
     slope = _of_columns(fun) if vectorized else fun
     start = float(value_of(t_span[0])), np.array(value_of(first))
     marks = () if events is None else (events,) if callable(events) else tuple(events)
-    if follows(tuple(t_span)):
+    if derivative_wanted(tuple(t_span)):
         raise refuse(NAME, "has no derivative by t_span (use t_eval=, or sol(t) of dense_output=True)")
     inside, outside = (first, given, t_eval), _at_start(slope, start, constants)
-    if not follows(*inside, outside, *(_at_start(event, start, constants) for event in marks)):
+    if not derivative_wanted(*inside, outside, *(_at_start(event, start, constants) for event in marks)):
         return theirs(_scipy.solve_ivp, asked, options)
     kind = METHODS.get(method, method)
     if kind not in METHODS.values():
         raise refuse(f"{NAME} with method={method!r}", "has no derivative (use RK45, RK23, DOP853 or Radau)")
     implicit = kind is _scipy.Radau
-    if implicit and follows(outside):
+    if implicit and derivative_wanted(outside):
         raise refuse(
             f"{NAME} with method='Radau'",
             "has derivatives by y0 and args alone (pass what the function uses as one of args)",
@@ -348,7 +348,7 @@ def odeint(
     first, times, constants = doubles(_vector(y0)), doubles(_vector(t)), plain(given)
     begin = 0.0, np.array(value_of(first))
     outside = _at_start(since, begin, (value_of(times)[0], *constants))
-    if not follows(first, times, given, outside):
+    if not derivative_wanted(first, times, given, outside):
         return theirs(_scipy.odeint, (func, y0, t, args, *options), {})
     found, notes = _scipy.odeint(
         lambda *where: plain(func(*where, *constants)), begin[1], value_of(times), (),
@@ -357,7 +357,7 @@ def odeint(
     if notes["message"] not in DONE:
         raise refuse("scipy.integrate.odeint", f"has no derivative where it stopped ({notes['message']})")
     stiff = int(np.count_nonzero(notes["mused"] == BDF))
-    if follows(outside):
+    if derivative_wanted(outside):
         if 2 * stiff > notes["mused"].size:
             raise refuse(
                 "scipy.integrate.odeint",
@@ -367,7 +367,7 @@ def odeint(
         stiff = 0  # for some steps, as LSODA takes in problems that are not, too
     least = 100 * np.finfo(float).eps  # that solve_ivp takes
     limits = [np.maximum(TOLERANCE if limit is None else limit, least) for limit in (rtol, atol)]
-    passed, by_time = times - times[0], follows(times)
+    passed, by_time = times - times[0], derivative_wanted(times)
     distinct, places = np.unique(np.abs(value_of(passed)), return_inverse=True)
     end = float(value_of(passed)[-1]) or 1e-3  # a short step where times are one: it moves with them
     steps = solve_ivp(

@@ -24,7 +24,7 @@ from tapegrad.core.base import has_tangent, needs_derivative, requires_grad, val
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain, tensor_of
-from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse, theirs
+from tapegrad.scipy.calls import derivative_wanted, derived, doubles, fall_through, refuse, theirs
 from tapegrad.scipy.initial_values import odeint, solve_ivp
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Operand, TensorOrArray, is_tensor
@@ -510,10 +510,10 @@ def quad(
     given = args if isinstance(args, tuple) else (args,)
     options = (full_output, epsabs, epsrel, limit, points, weight, wvar, wopts, maxp1, limlst, complex_func)
     if isinstance(func, (LowLevelCallable, tuple)) or not callable(func):
-        if follows(a, b, given):
+        if derivative_wanted(a, b, given):
             raise refuse("scipy.integrate.quad of a compiled function")
         return theirs(_scipy.quad, (func, a, b, args, *options), {})
-    active, constants = follows(a, b, given), plain(given)
+    active, constants = derivative_wanted(a, b, given), plain(given)
 
     def on_values(x: float) -> float:
         nonlocal active
@@ -544,7 +544,7 @@ def quad(
         total = total if low < high else -total
         _compare(float(value_of(total)), found, max(epsabs, epsrel * abs(found[0])))
     for limit_, sign in ((a, -1.0), (b, 1.0)):
-        if follows(limit_):
+        if derivative_wanted(limit_):
             total = total + sign * _at_limit(number, limit_)
     return (total + (found[0] - value_of(total)), *found[1:])
 

@@ -17,7 +17,7 @@ import scipy.interpolate as _scipy
 from tapegrad.core.base import value_of
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
-from tapegrad.scipy.calls import Guarded, doubles, fall_through, follows, refuse, theirs
+from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, fall_through, refuse, theirs
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
@@ -36,7 +36,7 @@ def __dir__() -> list[str]:
 
 def _constant(x: Operand | None, name: str, what: str) -> Any:
     """An argument by which there is no derivative, as an array."""
-    if follows(x):
+    if derivative_wanted(x):
         raise refuse(f"scipy.interpolate.{name}", f"has no derivative by {what}")
     return value_of(x)
 
@@ -71,7 +71,7 @@ class _Pieces(Guarded):
 
     def __call__(self, x: Operand, nu: int = 0, extrapolate: bool | str | None = None) -> TensorOrArray:
         """Evaluate it, or its derivative of order `nu`; as SciPy's."""
-        if not follows(x, self._pieces):
+        if not derivative_wanted(x, self._pieces):
             return theirs(self._it, (x, nu, extrapolate), {})
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         x = doubles(x)
@@ -130,7 +130,7 @@ class _Pieces(Guarded):
 
     def integrate(self, a: float, b: Operand, extrapolate: bool | str | None = None) -> TensorOrArray:
         """Return the integral between two limits."""
-        if not follows(a, b, self._pieces):
+        if not derivative_wanted(a, b, self._pieces):
             return theirs(self._it.integrate, (a, b, extrapolate), {})
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
@@ -182,7 +182,7 @@ def _without_value(side: Any, n: int) -> Any:
 def _values_of(
     bc_type: str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]], name: str
 ) -> str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]]:
-    if follows(bc_type if isinstance(bc_type, (tuple, list)) else ()):
+    if derivative_wanted(bc_type if isinstance(bc_type, (tuple, list)) else ()):
         raise refuse(f"scipy.interpolate.{name}", "has no derivative by bc_type")
     return plain(bc_type)
 
@@ -219,7 +219,7 @@ class CubicSpline(_Pieces):
         x, bc_type = _constant(x, "CubicSpline", "x"), _values_of(bc_type, "CubicSpline")
         it = _scipy.CubicSpline(x, value_of(y), axis, bc_type, extrapolate)
         c = it.c
-        if follows(y):
+        if derivative_wanted(y):
             y, _ = _first(y, axis)
             n = np.shape(y)[0]
             if bc_type == "periodic":
@@ -255,7 +255,7 @@ class PchipInterpolator(_Pieces):
         x = _constant(x, "PchipInterpolator", "x")
         it = _scipy.PchipInterpolator(x, value_of(y), axis, extrapolate)
         c = it.c
-        if follows(y):
+        if derivative_wanted(y):
             y, _ = _first(y, axis)
             h = np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
             m = (y[1:] - y[:-1]) / h
@@ -314,7 +314,7 @@ class BSpline(_Pieces):
         count = len(it.t) - k - 1
         spline, starts = _scipy.BSpline(it.t, np.eye(count), k), it.t[k:count]
         basis = np.stack([spline(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
-        self._coefficients = _first(c, axis)[0] if follows(c) else it.c
+        self._coefficients = _first(c, axis)[0] if derivative_wanted(c) else it.c
         pieces = _applied(basis, self._coefficients[:count])
         super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
 
@@ -358,7 +358,7 @@ def make_interp_spline(
     name = "make_interp_spline"
     x, t, bc_type = _constant(x, name, "x"), _constant(t, name, "t"), _values_of(bc_type, name)
     it = _scipy.make_interp_spline(x, value_of(y), k, t, bc_type, axis, check_finite)
-    if not follows(y):
+    if not derivative_wanted(y):
         return BSpline(it.t, np.moveaxis(it.c, 0, it.axis), k, it.extrapolate, it.axis)
     if bc_type == "periodic":
         raise refuse("scipy.interpolate.make_interp_spline with bc_type='periodic'", "has no derivative by y")
@@ -413,14 +413,14 @@ class interp1d(Guarded):
 
     def __call__(self, x: Operand) -> TensorOrArray:
         """Evaluate it, as SciPy's."""
-        if not follows(x, self._y):
+        if not derivative_wanted(x, self._y):
             return theirs(self._it, (x,), {})
         outer = self._it(value_of(x))  # refuses what is out of bounds
         x = doubles(x)
         at = value_of(x)
         fill = self._options[4] if isinstance(self._options[4], str) else -1.0  # "extrapolate"
         if self._degree is None:
-            if follows(x):
+            if derivative_wanted(x):
                 raise refuse(f"{self.title} of kind {self._kind!r}", "has no derivative by x")
             numbers = np.arange(len(self._x), dtype=float)
             i = _scipy.interp1d(self._x, numbers, self._kind, bounds_error=False, fill_value=fill)(at)
@@ -483,12 +483,12 @@ class RegularGridInterpolator(Guarded):
 
     def __call__(self, xi: Operand, method: str | None = None, *, nu: Operand | None = None) -> TensorOrArray:
         """Evaluate it, as SciPy's."""
-        if not follows(xi, self._values):
+        if not derivative_wanted(xi, self._values):
             return theirs(self._it, (xi, method), {"nu": nu})
         kind = self._it.method if method is None else method
         if kind not in ("linear", "nearest") or nu is not None:
             raise refuse(f"{self.title} with method={kind!r}", "has no derivative but for 'linear'")
-        if kind == "nearest" and follows(xi):
+        if kind == "nearest" and derivative_wanted(xi):
             raise refuse(f"{self.title} with method='nearest'", "has no derivative by xi")
         outer = self._it(plain(xi), method)  # refuses what is out of bounds
         if isinstance(xi, tuple):

@@ -20,7 +20,7 @@ from scipy.ndimage._filters import _gaussian_kernel1d
 from tapegrad.core.base import Axis, DType, like_of, value_of
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
-from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+from tapegrad.scipy.calls import derivative_wanted, derived, doubles, fall_through, refuse
 from tapegrad.tensor import Operand, TensorOrArray, apply
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def __dir__() -> list[str]:
 def _image(name: str, x: Operand, output: np.ndarray | DType, cval: Operand) -> TensorOrArray:
     if output is not None:
         raise refuse(f"scipy.ndimage.{name} with output=")
-    if follows(cval):
+    if derivative_wanted(cval):
         raise refuse(f"scipy.ndimage.{name}", "has no derivative by cval")
     x = tensor_of(x)
     return x if like_of(x).dtype.kind in "fc" else x * 1.0
@@ -253,7 +253,7 @@ def gaussian_filter1d(
     >>> tg.grad(ts.ndimage.gaussian_filter1d(x, 1.0, radius=1)[1], x)
     (tensor([0.2741, 0.4519, 0.2741]),)
     """
-    if follows(sigma, truncate):
+    if derivative_wanted(sigma, truncate):
         raise refuse("scipy.ndimage.gaussian_filter1d", "has no derivative by sigma")
     deviation = float(value_of(sigma))
     around = int(truncate * deviation + 0.5) if radius is None else radius
@@ -298,7 +298,7 @@ def gaussian_filter(
     >>> tg.grad(ts.ndimage.gaussian_filter(x, 1.0, radius=1)[1], x)
     (tensor([0.2741, 0.4519, 0.2741]),)
     """
-    if follows(sigma, truncate):
+    if derivative_wanted(sigma, truncate):
         raise refuse("scipy.ndimage.gaussian_filter", "has no derivative by sigma")
     x = _image("gaussian_filter", input, output, cval)
     which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
@@ -479,7 +479,7 @@ def map_coordinates(
         raise RuntimeError("invalid shape for coordinate array")
     if mode not in PADS or mode == "grid-constant":
         raise refuse(f"scipy.ndimage.map_coordinates with mode={mode!r}")
-    if order == 0 and follows(at):
+    if order == 0 and derivative_wanted(at):
         raise refuse("scipy.ndimage.map_coordinates of order 0", "has no derivative by the coordinates")
     c, pad = _splined(x, order, mode, cval) if prefilter and order > 1 else (x, 0)
     outside: Any = False
@@ -491,7 +491,7 @@ def map_coordinates(
         found, slope = _mapped(value, n, mode)
         if mode == "constant":
             outside = outside | (found <= -1)
-        moved = slope * (at[axis] + (pad - value)) if follows(at) else 0.0
+        moved = slope * (at[axis] + (pad - value)) if derivative_wanted(at) else 0.0
         places, weight = _weights(found, moved, n, order, mode)
         flat = np.expand_dims(np.asarray(flat) * n, axis) + np.reshape(
             places, (*(1,) * axis, order + 1, *np.shape(value))
@@ -636,7 +636,7 @@ def zoom(
     >>> tg.grad(ts.ndimage.zoom(x, 5 / 3, order=1)[1], x)
     (tensor([0.5, 0.5, 0.0]),)
     """
-    if follows(zoom):
+    if derivative_wanted(zoom):
         raise refuse("scipy.ndimage.zoom", "has no derivative by the factors, which are sizes")
     x = _image("zoom", input, output, cval)
     old = np.array(np.shape(x))

@@ -17,7 +17,7 @@ from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
-from tapegrad.scipy.calls import derived, fall_through, follows, refuse
+from tapegrad.scipy.calls import derivative_wanted, derived, fall_through, refuse
 from tapegrad.scipy.ndimage import convolve1d
 from tapegrad.tensor import Operand, TensorOrArray, apply
 
@@ -222,7 +222,7 @@ def _plane(
     a, v = _both(name, in1, in2)
     if np.ndim(a) != 2:
         raise ValueError(f"{name} inputs must both be 2-D arrays")
-    if follows(fillvalue):
+    if derivative_wanted(fillvalue):
         raise refuse(f"scipy.signal.{name}", "has no derivative by fillvalue")
     v = _reversed(v) if turned else v
     if boundary not in PADS:
@@ -623,7 +623,7 @@ def savgol_filter(
     >>> tg.grad(ts.signal.savgol_filter(x, 3, 1)[1], x)
     (tensor([0.3333, 0.3333, 0.3333]),)
     """
-    if follows(delta, cval):
+    if derivative_wanted(delta, cval):
         raise refuse("scipy.signal.savgol_filter", "has no derivative by delta and cval")
     x = np.moveaxis(floats(x), axis, -1)
     weights = _scipy.savgol_coeffs(window_length, polyorder, deriv, delta).astype(like_of(x).dtype)

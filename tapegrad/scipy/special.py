@@ -16,7 +16,7 @@ from tapegrad import numpy_api as _api
 from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.core.dispatch import contains_tensor
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _floating(x: Operand) -> TensorOrArray:
 
 def _constant(x: Any, what: str) -> np.ndarray:
     """A plain argument, by which there is no derivative."""
-    if any_follows((x,)):
+    if any_needs_derivative((x,)):
         raise UnsupportedOpError(f"scipy.special.{what} has no derivative; detach() it if it is a constant")
     return value_of(tensor_of(x))
 
@@ -248,7 +248,7 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
     >>> tg.grad(ts.special.factorial(n), n)
     (tensor(0.0323),)
     """
-    if exact or extend != "zero" or not any_follows((n,)):
+    if exact or extend != "zero" or not any_needs_derivative((n,)):
         return _scipy.factorial(_constant(n, "factorial with exact= or extend="), exact=exact, extend=extend)
     low = value_of(n) < 0
     return np.where(low, 0.0, _scipy.gamma(np.where(low, 0.0, n) + 1))
@@ -277,7 +277,7 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
     >>> tg.grad(ts.special.comb(n, 2), n)
     (tensor(4.),)
     """
-    if exact or not any_follows((N, k)):
+    if exact or not any_needs_derivative((N, k)):
         N, k = (_constant(x, "comb with exact=True") for x in (N, k))
         return _scipy.comb(N, k, exact=exact, repetition=repetition)
     N, k = tensor_of(N), tensor_of(k)
@@ -308,7 +308,7 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
     >>> tg.grad(ts.special.perm(n, 2), n)
     (tensor(8.),)
     """
-    if exact or not any_follows((N, k)):
+    if exact or not any_needs_derivative((N, k)):
         N, k = (_constant(x, "perm with exact=True") for x in (N, k))
         return _scipy.perm(N, k, exact=exact)
     N, k = tensor_of(N), tensor_of(k)
@@ -338,7 +338,7 @@ def diric(x: Operand, n: Operand) -> TensorOrArray:
     (tensor(-0.3196),)
     """
     n, x = _constant(n, "diric by its count n"), _floating(x)
-    if not any_follows((x,)):
+    if not any_needs_derivative((x,)):
         return _scipy.diric(value_of(x), n)
     value = value_of(x)
     turns = np.abs(np.sin(value / 2)) < (1e-7 if value.dtype.itemsize >= 8 else 1e-3)

@@ -21,9 +21,9 @@ from tapegrad.core.base import Shape, value_of
 from tapegrad.scipy.calls import (
     ArrayFunction,
     Guarded,
+    derivative_wanted,
     doubles,
     fall_through,
-    follows,
     plain_only,
     refuse,
     theirs,
@@ -113,7 +113,7 @@ class Distribution(Guarded):
         self, method: str, x: Operand, args: Sequence[Operand], kwargs: dict[str, Operand]
     ) -> TensorOrArray:
         """A method at numbers: SciPy's own result where no derivative is asked for."""
-        if not follows((x, args), kwargs):
+        if not derivative_wanted((x, args), kwargs):
             return theirs(getattr(self._it, method), (x, *args), kwargs)
         formula = getattr(self._formulas, method.replace("pmf", "pdf"), None)
         if formula is None:
@@ -175,7 +175,7 @@ class Distribution(Guarded):
         constants = {name.strip(): x for name, x in zip(names, shapes, strict=True)}
         whole = {"k": k, "loc": loc, **{name: constants[name] for name in self._formulas.whole}}  # type: ignore[attr-defined]
         for name, x in whole.items():
-            if follows((x,)):
+            if derivative_wanted((x,)):
                 raise refuse(
                     f"{self.title}.{method}", f"has no derivative by {name}, which is a whole number"
                 )
@@ -333,7 +333,7 @@ class _Vectors(Guarded):
 
     def pdf(self, x: np.ndarray, *args: Tensor, **kwargs: Operand) -> TensorOrArray:
         """Density."""
-        if not follows((x, args), kwargs):
+        if not derivative_wanted((x, args), kwargs):
             return theirs(self._it.pdf, (x, *args), kwargs)
         return np.exp(self.logpdf(x, *args, **kwargs))
 
@@ -373,7 +373,7 @@ class MultivariateNormal(_Vectors):
         self, x: Operand, mean: Operand | None = None, cov: Operand = 1, allow_singular: bool = False
     ) -> TensorOrArray:
         """As SciPy's, differentiable."""
-        if not follows((x, mean, cov)):
+        if not derivative_wanted((x, mean, cov)):
             return theirs(self._it.logpdf, (x, mean, cov, allow_singular), {})
         if isinstance(cov, _scipy.Covariance):
             cov = cov.covariance
@@ -401,7 +401,7 @@ class MultivariateT(_Vectors):
         self, x: Operand, loc: Operand | None = None, shape: Shape = 1, df: Operand = 1
     ) -> TensorOrArray:
         """As SciPy's, differentiable."""
-        if not follows((x, loc, shape, df)):
+        if not derivative_wanted((x, loc, shape, df)):
             return theirs(self._it.logpdf, (x, loc, shape, df), {})
         plain = (None if loc is None else value_of(loc), value_of(shape), value_of(df))
         size, place, _, _ = self._it._process_parameters(*plain)
@@ -437,7 +437,7 @@ class Dirichlet(_Vectors):
 
     def logpdf(self, x: Operand, alpha: Operand) -> TensorOrArray:
         """As SciPy's, differentiable."""
-        if not follows((x, alpha)):
+        if not derivative_wanted((x, alpha)):
             return theirs(self._it.logpdf, (x, alpha), {})
         self._it.logpdf(value_of(x), value_of(alpha))  # refuses what is no point of the simplex
         x, alpha = doubles(x), doubles(alpha)
@@ -462,7 +462,7 @@ class Wishart(_Vectors):
 
     def logpdf(self, x: Operand, df: Operand | None, scale: Operand) -> TensorOrArray:
         """As SciPy's, differentiable."""
-        if not follows((x, df, scale)):
+        if not derivative_wanted((x, df, scale)):
             return theirs(self._it.logpdf, (x, df, scale), {})
         plain = (
             None if df is None else np.asarray(value_of(df))[()],

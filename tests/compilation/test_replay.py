@@ -21,7 +21,7 @@ from scipy import special
 import tapegrad as tg
 from tapegrad.compilation import state
 from tapegrad.compilation.copies import SUMMED
-from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_TOLD
+from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_NAMED
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tapegrad.scipy import optimize
@@ -521,7 +521,7 @@ def test_an_error_names_a_few_lines():
     compiled = tg.compile(f, wait=True, replay=True)
     with pytest.raises(ReplayError, match=r"and [0-9]+ more") as found:
         call_often(compiled)
-    assert str(found.value).count("test_replay.py:") == MOST_TOLD
+    assert str(found.value).count("test_replay.py:") == MOST_NAMED
 
 
 def test_what_has_no_program_is_refused():

@@ -176,11 +176,11 @@ def is_read(sheet: int, q: int, items: int, n: int) -> int:
     read = 0
     for p in range(n):
         if i64(sheet)[USES + min(p, 2)] >> min(q, 2) & 1:
-            read = read | follows(i64(items)[p])
+            read = read | needs_grad(i64(items)[p])
     return read
 
 
-def follows(x: int) -> int:
+def needs_grad(x: int) -> int:
     """Whether an operand requires a gradient."""
     g = i64(shared())
     if obj(x).type != g.tensor_type:

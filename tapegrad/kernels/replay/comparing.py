@@ -29,23 +29,23 @@ def slot_compare(a: int, b: int, which: int) -> int:
 
 def compare_numbers(a: int, b: int, which: int) -> int:
     """A new Tensor of a truth value, 0 with an error set, or UNHANDLED."""
-    g, numbers, mode, follows = i64(shared()), stack(2), in_force(), 0
+    g, numbers, mode, followed = i64(shared()), stack(2), in_force(), 0
     if mode == 0:
         return 0
     if mode != g.true and mode != g.false:
         if g.matching != 0:
-            follows = is_followed(mode)
-        if follows < 0:
+            followed = is_followed(mode)
+        if followed < 0:
             return 0
-        if follows == 0:
+        if followed == 0:
             return UNHANDLED
-    code = code_of_number(a, follows)
+    code = code_of_number(a, followed)
     if code == 0:
-        code = code_of_number(b, follows)
+        code = code_of_number(b, followed)
     kind = code & 0xFF
-    if kind == 0 or kind >= COMPLEX or write_number(numbers, a, code, follows) == 0:
+    if kind == 0 or kind >= COMPLEX or write_number(numbers, a, code, followed) == 0:
         return UNHANDLED
-    if write_number(numbers + 8, b, code, follows) == 0:
+    if write_number(numbers + 8, b, code, followed) == 0:
         return UNHANDLED
     p, q, found = f64(numbers)[0], f64(numbers)[1], 0
     if code & 1 == 0:
@@ -83,30 +83,30 @@ def number_alone(x: int) -> int:
     return value
 
 
-def expected_event(x: int, follows: int) -> int:
+def expected_event(x: int, followed: int) -> int:
     """The event of the program at work that a Tensor stands for; 0 for none."""
-    if follows == 0 or obj(x).type != i64(shared()).tensor_type:
+    if followed == 0 or obj(x).type != i64(shared()).tensor_type:
         return 0
     return expected_number(x)
 
 
-def code_of_number(x: int, follows: int) -> int:
+def code_of_number(x: int, followed: int) -> int:
     """The dtype code of a Tensor's number, or of one of NumPy's; 0 for Python's, and for any other object."""
     value = number_alone(x)
     if value != 0:
         return code_of(value)
-    event = expected_event(x, follows)
+    event = expected_event(x, followed)
     if event == 0:
         return 0
     return i64(event).event_code
 
 
-def write_number(at: int, x: int, code: int, follows: int) -> int:
+def write_number(at: int, x: int, code: int, followed: int) -> int:
     """Write a number as one of a dtype, which its own is to be unless it is Python's; 0 where it is not."""
     value = number_alone(x)
     if value != 0:
         return number_as(code, at, value)
-    event = expected_event(x, follows)
+    event = expected_event(x, followed)
     if event == 0:
         return 0
     if i64(event).event_code != code or compute_expected(event) == 0:

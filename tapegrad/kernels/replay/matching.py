@@ -14,7 +14,7 @@ def matched(sheet: int, a: int, b: int) -> int:
     event = i64(i64(shared()).matching).next_event
     if i64(event).event_op != i64(sheet).op:
         return UNHANDLED
-    return given_out(event, a, b)
+    return match_operands_of(event, a, b)
 
 
 def matched_part(self: int, key: int) -> int:
@@ -22,7 +22,7 @@ def matched_part(self: int, key: int) -> int:
     event = i64(i64(shared()).matching).next_event
     if i64(event).event_op <= 1 or i64(event)[EVENT_OPERANDS + 2] != AN_INDEX:
         return UNHANDLED
-    return given_out(event, self, key)
+    return match_operands_of(event, self, key)
 
 
 def matched_comparison(a: int, b: int, which: int) -> int:
@@ -30,14 +30,15 @@ def matched_comparison(a: int, b: int, which: int) -> int:
     m = i64(i64(shared()).matching)
     if i64(m.next_event).event_op != m[COMPARISONS + which]:
         return UNHANDLED
-    return given_out(m.next_event, a, b)
+    return match_operands_of(m.next_event, a, b)
 
 
-def given_out(event: int, a: int, b: int) -> int:
+def match_operands_of(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
-    if taken(event + 8 * EVENT_OPERANDS, a) == 0 or taken(event + 8 * (EVENT_OPERANDS + 2), b) == 0:
+    first, second = event + 8 * EVENT_OPERANDS, event + 8 * (EVENT_OPERANDS + 2)
+    if matches_operand(first, a) == 0 or matches_operand(second, b) == 0:
         return UNHANDLED
-    return gone_on(event)
+    return pass_event(event)
 
 
 def match_call(module: int, args: int, count: int) -> int:
@@ -63,7 +64,7 @@ def matched_call(function: int, args: int, names: int) -> int:
         return UNHANDLED
     if obj(names).size != w.call_names:
         return UNHANDLED
-    if are_taken(words, args + TUPLE_ITEMS_AT, obj(args).size) == 0:
+    if match_operands(words, args + TUPLE_ITEMS_AT, obj(args).size) == 0:
         return UNHANDLED
     named = CALL_ARGUMENTS + 2 * w.call_count
     for q in range(w.call_names):
@@ -77,11 +78,11 @@ def matched_call(function: int, args: int, names: int) -> int:
         constants = named + 2 * w.call_names
         for q in range(w.call_constants):
             copy(w[constants + 3 * q], w[constants + 3 * q + 1], w[constants + 3 * q + 2])
-        return gone_past(event, w.call_events, w.call_handle)
+        return pass_events(event, w.call_events, w.call_handle)
     to = i64(args + TUPLE_ITEMS_AT)[0]
     if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
         return UNHANDLED
-    return gone_past(event, 1 + i64(w.call_write).write_events, to)
+    return pass_events(event, 1 + i64(w.call_write).write_events, to)
 
 
 def matched_flat(ufunc: int, operands: int, count: int) -> int:
@@ -90,9 +91,9 @@ def matched_flat(ufunc: int, operands: int, count: int) -> int:
     words = i64(event).event_call
     if words == 0:
         return UNHANDLED
-    if i64(words).call_of != ufunc or are_taken(words, operands, count) == 0:
+    if i64(words).call_of != ufunc or match_operands(words, operands, count) == 0:
         return UNHANDLED
-    return gone_on(event)
+    return pass_event(event)
 
 
 def matched_write(x: int, key: int, new: int) -> int:
@@ -105,7 +106,7 @@ def matched_write(x: int, key: int, new: int) -> int:
         if words == 0 or is_written(words, x, key, new) == 0:
             return UNHANDLED
         count = i64(words).write_events
-    out = gone_past(event, count, g.none_at_all)
+    out = pass_events(event, count, g.none_at_all)
     if out == g.none_at_all:
         invoke(g.decref, out)
     return out
@@ -119,23 +120,23 @@ def is_written(words: int, x: int, key: int, new: int) -> int:
     for q in range(w.write_views):
         if obj(w[WRITE_HANDLES + q]).refcount > 1:
             return 0
-    return taken(words + 8 * WRITE_OPERAND, new)
+    return matches_operand(words + 8 * WRITE_OPERAND, new)
 
 
-def gone_on(event: int) -> int:
+def pass_event(event: int) -> int:
     """The Tensor of an event whose operands have come, if the next event is expected."""
-    return gone_past(event, 1, i64(event).event_handle)
+    return pass_events(event, 1, i64(event).event_handle)
 
 
-def gone_past(event: int, count: int, out: int) -> int:
+def pass_events(event: int, count: int, out: int) -> int:
     """A new reference to what events give whose operands have come; what is behind them is expected."""
     g, mode = i64(shared()), in_force()
     if mode == 0:
         return 0
-    follows = is_followed(mode)
-    if follows < 0:
+    followed = is_followed(mode)
+    if followed < 0:
         return 0
-    if follows == 0:
+    if followed == 0:
         return UNHANDLED
     invoke(g.incref, out)
     i64(g.matching).next_event = event + 8 * EVENT_SIZE * count
@@ -183,7 +184,7 @@ def compute_expected(event: int) -> int:
     return 1
 
 
-def taken(operand: int, x: int) -> int:
+def matches_operand(operand: int, x: int) -> int:
     """Whether an operand is what is expected there; numbers and small arrays are copied."""
     g, kind, at = i64(shared()), i64(operand)[0], i64(operand)[1]
     if kind == THIS_OBJECT and (x == at or at == 0):
@@ -204,7 +205,7 @@ def taken(operand: int, x: int) -> int:
         items = x + TUPLE_ITEMS_AT
         if obj(x).type == g.list_type:
             items = obj(x).items
-        return are_taken(at, items, obj(x).size)
+        return match_operands(at, items, obj(x).size)
     number = 0.0
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
@@ -233,12 +234,12 @@ def taken(operand: int, x: int) -> int:
     return 1
 
 
-def are_taken(words: int, items: int, count: int) -> int:
+def match_operands(words: int, items: int, count: int) -> int:
     """Whether arguments of a call, or operands in a list or tuple, are what is expected there."""
     if count != i64(words).call_count:
         return 0
     for q in range(count):
-        if taken(words + 8 * (CALL_ARGUMENTS + 2 * q), i64(items)[q]) == 0:
+        if matches_operand(words + 8 * (CALL_ARGUMENTS + 2 * q), i64(items)[q]) == 0:
             return 0
     return 1
 
@@ -396,7 +397,7 @@ def follow(module: int, args: int, count: int) -> int:
     if m.computed != 0 or m.seen != 0 or kept == 0 or kept != known:
         return found
     invoke(g.decref, found)
-    i64(plan)[TOLD] = m.errors_told
+    i64(plan)[REPORTED] = m.errors_reported
     if call(m.run_function, RUN_PLAN, plan, 0, 0):
         found = given[1]
     invoke(g.incref, found)

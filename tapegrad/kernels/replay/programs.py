@@ -306,7 +306,7 @@ def run_plan(state: int) -> int:
         s[ABANDONED] = 0
         s[ERRORS_MET] = 0
     s[CAME_TO] = run_program(RUN_ALL, state, s.first_row, s.end_row)
-    return s.came_to == s.end_row and s.abandoned == 0 and s.held == 0 and s.errors_met & s.told == 0
+    return s.came_to == s.end_row and s.abandoned == 0 and s.held == 0 and s.errors_met & s.reported == 0
 
 
 def is_held(events: int, count: int, weak: int) -> int:

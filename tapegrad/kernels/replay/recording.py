@@ -11,7 +11,7 @@ from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched, matched_call, matched_flat
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
-from tapegrad.kernels.replay.unrecorded import noted, unrecorded
+from tapegrad.kernels.replay.unrecorded import unrecorded, unrecorded_and_noted
 from tapegrad.kernels.replay.watching import delegate, watched
 
 
@@ -54,7 +54,7 @@ def operate(sheet: int, a: int, b: int) -> int:
     if mode != g.true:
         if obj(mode).type == g.mode_type:
             if obj(mode).note != g.none_at_all:
-                return noted(sheet, a, b, mode)
+                return unrecorded_and_noted(sheet, a, b, mode)
         if tape == 0:
             return UNHANDLED
         return watched(sheet, 0, 0, 0, tape, a, b, mode)

@@ -70,16 +70,16 @@ def read_value(state: int, value: int, target: int, n: int) -> int:
     if kind != s.array_kind or s.is_number or n != s.elements:
         return 0
     dtype, like = i64(value + DESCR_AT)[0], i64(i64(s.log_at + ITEMS_AT)[0])[ENTRIES * s.moved + VALUE_ENTRY]
-    ndim, moves = i32(like + NDIM_AT)[0], 0
+    ndim, varies = i32(like + NDIM_AT)[0], 0
     if (dtype != s.dtype_kind and dtype != s.truths_kind) or i32(value + NDIM_AT)[0] != ndim:
         return 0
     for d in range(ndim):
         if i64(i64(value + DIMS_AT)[0])[d] != i64(i64(like + DIMS_AT)[0])[d]:
             return 0
-        moves = moves | i64(i64(value + STRIDES_AT)[0])[d]
+        varies = varies | i64(i64(value + STRIDES_AT)[0])[d]
     data = i64(value + DATA_AT)[0]
     if i32(value + FLAGS_AT)[0] & C_CONTIGUOUS == 0:
-        return NOT_KEPT * (moves == 0)
+        return NOT_KEPT * (varies == 0)
     if dtype == s.dtype_kind:
         copy(target, data, 8 * n)
     else:
@@ -132,11 +132,11 @@ def expand_record(state: int, entry: int, k: int) -> int:
     return follow_program(state, program, nodes, known, n)
 
 
-def find_operand(state: int, record: int, moves: int, node: int, n: int) -> int:
+def find_operand(state: int, record: int, varies: int, node: int, n: int) -> int:
     """Let a node be the series of an operand of n numbers, or a constant; 0 for any other."""
     s, at = i64(state), i64(node)[0]
     places = i64(s.series_at)
-    if moves:
+    if varies:
         found = 2 * (record - s.moved)
         source = f64(places[found])
         if places[found + 1] == n:

@@ -55,7 +55,7 @@ def without_history(value: int) -> int:
     return out
 
 
-def noted(sheet: int, a: int, b: int, mode: int) -> int:
+def unrecorded_and_noted(sheet: int, a: int, b: int, mode: int) -> int:
     """As `unrecorded`, in a mode that is told of results and their operands."""
     g, args = i64(shared()), stack(3)
     out = unrecorded(sheet, a, b, g.false)
@@ -63,12 +63,12 @@ def noted(sheet: int, a: int, b: int, mode: int) -> int:
         return out
     i64(args)[0], i64(args)[1], i64(args)[2] = out, a, b
     invoke(g.incref, mode)
-    told = call(g.vectorcall, obj(mode).note, args, 2 + (b != 0), 0)
+    result = call(g.vectorcall, obj(mode).note, args, 2 + (b != 0), 0)
     invoke(g.decref, mode)
-    if told == 0:
+    if result == 0:
         invoke(g.decref, out)
         return 0
-    invoke(g.decref, told)
+    invoke(g.decref, result)
     return out
 
 

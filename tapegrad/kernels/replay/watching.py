@@ -285,10 +285,10 @@ def note(lines: int, sheet: int, a: int, b: int, out: int) -> int:
     if b != 0:
         if sound(b) == 0:
             return 1
-    told = call(g.vectorcall, g.look, args, 3 + (b != 0), 0)
-    if told == 0:
+    result = call(g.vectorcall, g.look, args, 3 + (b != 0), 0)
+    if result == 0:
         return 0
-    invoke(g.decref, told)
+    invoke(g.decref, result)
     return 1
 
 

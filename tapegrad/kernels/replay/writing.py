@@ -7,7 +7,7 @@ changes nothing. All else, and what is wrong, is left to Python.
 """
 
 from tapegrad.kernels.dialect import address, call, i64, invoke, obj, share, shared, stack
-from tapegrad.kernels.replay.admitting import array_at, constant, follows, same_kind, shade_for
+from tapegrad.kernels.replay.admitting import array_at, constant, needs_grad, same_kind, shade_for
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched_write
@@ -327,7 +327,7 @@ def taken_in(tape: int, frame: int, part: int, new: int, code: int) -> int:
             return 0
     elif number_as(code, number, value) == 0:
         return 0
-    if follows(new):
+    if needs_grad(new):
         if several != (obj(value).type == g.ndarray_type) or code_of(value) != code:
             return 0
         at = position(tape, new)

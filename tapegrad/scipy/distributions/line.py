@@ -11,7 +11,7 @@ import scipy.stats as _scipy
 
 from tapegrad.core.base import value_of
 from tapegrad.func import custom_jvp
-from tapegrad.numpy_api.tables import any_follows
+from tapegrad.numpy_api.tables import any_needs_derivative
 from tapegrad.scipy.calls import refuse
 from tapegrad.scipy.distributions.formulas import (
     LOG_2,
@@ -71,7 +71,7 @@ class T(Formulas):
 
     def cdf(self, x: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
         """Distribution function."""
-        if not any_follows((df,)):
+        if not any_needs_derivative((df,)):
             return sc.stdtr(df, x)
         low = value_of(x) <= 0
         tail = self._tail(np.where(low, -x, x), df)
@@ -92,7 +92,7 @@ class T(Formulas):
 
     def ppf(self, q: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
         """Inverse."""
-        if any_follows((df,)):
+        if any_needs_derivative((df,)):
             return _t_ppf(q, df)
         return np.where(value_of(q) == 0, -1.0, 1.0) * sc.stdtrit(df, q)  # which gives inf for 0
 
@@ -330,7 +330,7 @@ class VonMises(Formulas):
 
     def cdf(self, x: TensorOrArray, kappa: TensorOrArray) -> TensorOrArray:
         """Distribution function; with no derivative by the concentration."""
-        if any_follows((kappa,)):
+        if any_needs_derivative((kappa,)):
             raise refuse("scipy.stats.vonmises.cdf", "has no derivative by kappa")
         return turned(x, kappa)
 

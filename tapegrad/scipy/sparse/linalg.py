@@ -17,7 +17,7 @@ from tapegrad import func
 from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
-from tapegrad.numpy_api.tables import any_follows, tensor_of
+from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.ops import sparse as sparse_ops
 from tapegrad.scipy.calls import refuse
 from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places, sparse_of
@@ -98,7 +98,7 @@ class SparseFactors:
             raise np.linalg.LinAlgError(f"{title}: {error}") from error
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("L", "U") and any_follows(self._matrix.data):
+        if name in ("L", "U") and any_needs_derivative(self._matrix.data):
             raise UnsupportedOpError(
                 f"{self._title}: its factors have no derivatives here, only what solve() returns; use "
                 "scipy.linalg.lu of toarray()"
@@ -294,7 +294,7 @@ def minres(
     >>> tg.grad(np.sum(x), b)
     (tensor([ 0.50, -0.25]),)
     """
-    if any_follows((shift,)):
+    if any_needs_derivative((shift,)):
         raise refuse("scipy.sparse.linalg.minres", "has no derivative by the shift")
     options = {"rtol": rtol, "shift": shift, "maxiter": maxiter, "show": show, "check": check}
     return _iterated(_scipy.minres, A, b, x0, M, callback, options)
@@ -361,7 +361,7 @@ def _least_squares(
     if plain.dtype.kind == "c" or any(like_of(x).dtype.kind == "c" for x in (b, x0)):
         raise UnsupportedOpError(f"{title} has no derivative of complex numbers here; use scipy.linalg.lstsq")
     found, *others = function(plain, value_of(b), float(value_of(damp)), x0=value_of(x0), **options)
-    wide = m < n and value_of(damp) == 0 and not any_follows((damp,))
+    wide = m < n and value_of(damp) == 0 and not any_needs_derivative((damp,))
     operator = _scipy.aslinearoperator(plain)
     solver = _Squares(function, operator.H if wide else operator, float(value_of(damp)), options)
 

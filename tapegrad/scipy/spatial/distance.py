@@ -13,7 +13,7 @@ import scipy.spatial.distance as _scipy
 
 from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
-from tapegrad.scipy.calls import derived, doubles, fall_through, follows, refuse
+from tapegrad.scipy.calls import derivative_wanted, derived, doubles, fall_through, refuse
 from tapegrad.tensor import Operand, TensorOrArray
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _chebyshev(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | No
 def _minkowski(
     u: TensorOrArray, v: TensorOrArray, p: float = 2, w: TensorOrArray | None = None
 ) -> TensorOrArray:
-    if follows(p):
+    if derivative_wanted(p):
         raise refuse("scipy.spatial.distance.minkowski", "has no derivative by p")
     p = value_of(p)
     if p <= 0:
