@@ -11,6 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.core import inplace
 from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.kernels import abi
 from tapegrad.ops.indexing import numbers
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
@@ -143,6 +144,16 @@ def test_a_write_to_a_part_of_complex_numbers_is_not_lost(part, change, follow):
     CHANGES[change](copied)  # nobody is there to miss it
     assert copied.tolist() != before
     assert copied.requires_grad == follow
+
+
+@pytest.mark.skipif(not abi.native(), reason="nothing is compiled")
+def test_a_write_to_a_part_is_refused_while_a_compiled_function_is_there():
+    compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
+    for k in range(4):
+        compiled.value_and_grad(np.array([0.1, 0.2]) + k)
+    z = tg.tensor(np.array([1.0 + 2.0j, 3.0]), requires_grad=True) * 1.0
+    with pytest.raises(tg.errors.ReadOnlyError):
+        z.real[0] = 5.0
 
 
 def test_parts_of_results_that_are_gone_are_written_to():
