@@ -58,7 +58,7 @@ class Follower:
     serial
         How often buffers may have taken other numbers and arrays that calls bring.
     by_python
-        How many operations of the call at work Python has computed.
+        The operations of the call at work that Python has computed, by number.
     see_value
         Who is to know that a value is looked at.
     """
@@ -70,7 +70,8 @@ class Follower:
         self.paths: list[Path] = []
         self.arguments = [self._stand_in() for _ in range(count)]
         self.results: list[Tensor] = []
-        self.left, self.why, self.serial, self.by_python = False, "", 0, 0
+        self.left, self.why, self.serial = False, "", 0
+        self.by_python: set[int] = set()
         self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
         me: Any = self  # a Matcher

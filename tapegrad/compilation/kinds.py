@@ -278,7 +278,7 @@ class _Work:
             self.kind.learning.renew(kept)
         if kept or matcher.left:
             self.kind.count_in_vain("did what a program cannot do, or kept arrays")
-        elif self.kind.replay is None and 2 * matcher.by_python > len(matcher.program.events):
+        elif self.kind.replay is None and 2 * len(matcher.by_python) > len(matcher.program.events):
             self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0

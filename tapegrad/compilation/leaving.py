@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import Any
 
@@ -91,13 +92,17 @@ class Leaver(Follower):
         return self._changes[came - 1][1] if came else self.handling
 
     def _tell_errors(self, j: int, operands: list[Any]) -> None:
-        """Compute an event once more, so that NumPy tells of an error of numbers where it was."""
+        """Compute an event once more, so that NumPy tells of an error of numbers where it was.
+
+        Of one that Python has computed NumPy has told.
+        """
         event, before, given = self.program.event_of_call(j), _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
             flat = not self.program.active[j]
             known = flat or are_real_numbers(given)
-            value = forward_of(event, given) if known else apply_event(event, given)._v
+            with np.errstate(all="ignore") if j in self.by_python else nullcontext():
+                value = forward_of(event, given) if known else apply_event(event, given)._v
         finally:
             _enabled.set(before)
         target = self.program.targets[j]

@@ -35,7 +35,7 @@ class Matcher(Leaver):
 
     def start(self, given: Sequence[Any]) -> None:
         """Expect the first event of the latest path, of these arguments."""
-        self._known, self._pending, self.by_python = -1, None, 0
+        self._known, self._pending = -1, None
         self.serial += 1
         if self._stale:
             self.describe()
@@ -49,6 +49,7 @@ class Matcher(Leaver):
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
         self.left = self._warned = False
+        self.by_python.clear()
         self.state[layout.COMPUTED] = self.state[layout.SEEN] = 0
         places = self.program.places
         for k, x in enumerate(given):
@@ -208,7 +209,7 @@ class Matcher(Leaver):
             return None
         if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
             self.program.attrs[k].update(attrs or {})
-        self.by_python += 1
+        self.by_python.add(k)
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
             target = self.program.targets[k]
             if target is not None:

@@ -147,6 +147,7 @@ class Shortcut:
     def _called(self, plan: Plan, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Call the function while operations are compared; None if the plan has computed what it does."""
         matcher, work, words, known = self._matcher, self._work, plan.rows.memory, False
+        matcher.by_python.clear()
         try:
             try:
                 self._kind.calls += 1

@@ -458,7 +458,8 @@ def is_compared() -> bool:
 def note_parts() -> None:
     """Let a program that learns operations know that a function of NumPy's is more than these.
 
-    It warns, or has another handling of errors of numbers. So its calls are not compared as a whole.
+    It warns, looks at values, or has another handling of errors of numbers. So its calls are not compared
+    as a whole.
     """
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:

@@ -48,6 +48,7 @@ def average(
         dtype = np.result_type(like_of(a), like_of(weights))
         dtype = np.result_type(dtype, "f8") if like_of(a).dtype.kind in "iub" else dtype
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
+        note_parts()
         if np.any(value_of(total) == 0):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
         mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
@@ -86,6 +87,8 @@ def cov(
     ddof = ddof if ddof is not None else 0 if bias else 1
     if int(ddof) != ddof:
         raise ValueError(f"cov: ddof is an integer, found {ddof}")
+    if fweights is not None or aweights is not None:
+        note_parts()
     weights = _frequencies(fweights, count)
     if aweights is not None:
         aweights = tensor_of(aweights)

@@ -228,6 +228,35 @@ def test_what_functions_of_several_operations_are_given(text):
     both(f, [(V + 0.1 * k, k) for k in range(12)])
 
 
+def attempted(call):
+    try:
+        return call()
+    except (ValueError, ZeroDivisionError) as error:
+        return float(len(str(error)))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.average(x, None, x - 1.0)",
+        "np.cov(np.sin(x), None, True, False, None, None, x)",
+        "np.cov(np.sin(x), None, True, False, 0, None, np.sqrt(x))",
+        "np.cov(np.sin(x), None, True, False, 1, np.floor(x) + 1.0)",
+    ],
+)
+def test_weights_whose_values_decide(text):
+    """Some are refused or warned of, and frequencies have no derivative."""
+
+    def f(x, k):
+        y = x * 1.0
+        return np.sum(attempted(lambda: eval(text, {"np": np, "x": y}))) + np.sum(y)
+
+    special = [0.0, 2.0, 1.0, 1.0], [-2.0, 2.0, 1.0, 1.0], [0.0] * 4, [-1.0, -1.0, -1.0, 0.0]
+    values = [V + 2.0 + 0.1 * k for k in range(9)] + [np.array(x) for x in special]
+    both(f, [(x, k) for k, x in enumerate(2 * values)])
+
+
 KEPT = {}
 UNWRAPPED = {  # what np.unwrap might do, and what calls it
     "a constant computed of a number": (lambda x, h: x * h + 2.0 * h, "np.unwrap(y, 0.5 + k)"),
@@ -357,6 +386,21 @@ def test_other_handling_of_errors_inside(f, base, often):
     at = [0.0, -0.25, 0.5, 1.5]
     with np.errstate(**base):
         both(f, [(np.array([0.3, 0.7, at[k // often % 4 if k > 7 else 3], 2.0]), k) for k in range(40)])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_error_of_what_python_computed_is_told_once():
+    def louder_in_part(x, k):
+        with np.errstate(over="raise"):
+            y = x % 2.0
+        return np.sum(y) + np.std(x)
+
+    def with_another_exponent(x, k):
+        y = np.power(x, -1.5 if k % 2 else -0.5)
+        return np.sum(y) + np.std(x)
+
+    for f in louder_in_part, with_another_exponent:
+        both(f, [(np.array([1.5 + k, 2.0, [3.0, np.inf, 0.0][k // 6 % 3]]), k) for k in range(30)])
 
 
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
