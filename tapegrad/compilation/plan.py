@@ -175,8 +175,11 @@ class Plan:
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""
         self.targets = targets_of(self.rows, gradients)
-        given = {abi.address(target.take()) for target in self.targets.values()}
-        self._computed = [x for x in self._computed if x.low not in given]
+        given = [target.take() for target in self.targets.values()]
+        ranges = [(abi.address(x), abi.address(x) + x.nbytes) for x in given]
+        self._computed = [
+            x for x in self._computed if not any(low <= x.low < high for low, high in ranges)
+        ]  # parts of them neither, as rows have computed these for the call at hand
 
     def spoil(self) -> None:
         """Make nan of all that the rows compute, so that it shows where one does not wait for another."""

@@ -1045,6 +1045,19 @@ def test_sums_along_axes_have_the_signs_and_nans_of_numpys(value):
         np.testing.assert_array_equal(found, f(x))
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_part_of_a_large_gradient_is_there_when_a_plan_is_compared(more):
+    """Parts that are written by themselves belong to the derivative that the rows have given."""
+
+    def f(x):
+        return np.sum(np.sin(x)) + np.sum(x[:3])
+
+    compiled, wanted = tg.compile(f, wait=True), tg.func.grad(f)
+    for k in range(CALLS):
+        x = np.linspace(0.1, 3.0, memory.LARGE // 8 + more) + k
+        np.testing.assert_allclose(compiled.grad(x), wanted(x), rtol=1e-13, atol=1e-15)
+
+
 def test_a_sum_is_in_the_group_of_what_it_sums(monkeypatch):
     made, build = [], plan.Plan.build
 
