@@ -283,7 +283,8 @@ class Program:
             for source, x in zip(event.operands, live, strict=True)
             if source.kind >= LIVE
         ]
-        self.exact = self._verified(events) if exact is None else exact
+        known = [] if before is None else before.exact[: self.shared]
+        self.exact = self._verified(events, known) if exact is None else exact
 
     def _add(self, event: Event, k: int, unused: bool) -> None:
         """Add buffers and a row for an event."""
@@ -309,8 +310,12 @@ class Program:
         self.targets.append(target)
         self._compute(event, operands, view if target is None else target, target is None or unused)
 
-    def _verified(self, events: Sequence[Event]) -> list[bool]:
-        """Of which events the rows give the bits that recording gave for the same operands."""
+    def _verified(self, events: Sequence[Event], shared_exact: Sequence[bool]) -> list[bool]:
+        """Of which events the rows give the bits that recording gave for the same operands.
+
+        Of events in shared buffers that is known. The call that is learned from may have those that Python
+        has computed there, which rows would change.
+        """
         known = [np.asarray(event.value) for event in events]
         for k in range(self.shared):  # where it may be in the very buffers
             known[k] = known[k].copy() if events[k].known else known[k]
@@ -319,6 +324,12 @@ class Program:
         exact = []
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(events, self.values, strict=True)):
+                if k < self.shared and not shared_exact[k] and event.op is not POWER:
+                    target = self.targets[k]
+                    if target is not None and event.known:
+                        target[...] = known[k]
+                    exact.append(False)
+                    continue
                 self.rows.run(k, k + 1)
                 y = known[k] if event.known else _recorded(event, self.live[k])
                 exact.append(_is_same_bits(x, y))

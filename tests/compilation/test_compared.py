@@ -257,6 +257,19 @@ def test_weights_whose_values_decide(text):
     both(f, [(x, k) for k, x in enumerate(2 * values)])
 
 
+def test_values_that_rows_do_not_give_are_those_of_the_call_that_is_learned_from():
+    """What Python has computed, and looked at, has the buffer of a way that begins alike."""
+
+    def f(x, k):
+        fraction, _ = np.modf(x * 1.4)
+        y = np.sin(fraction * x)
+        z = np.outer(x, x)
+        z = z * 2.0 if k % 5 else z - 1.0
+        return np.sum(y * y) + np.sum(z)
+
+    both(f, [(np.array([0.3, 0.7, 1.5, 2.0]) + 0.1 * k, k) for k in range(14)])
+
+
 KEPT = {}
 UNWRAPPED = {  # what np.unwrap might do, and what calls it
     "a constant computed of a number": (lambda x, h: x * h + 2.0 * h, "np.unwrap(y, 0.5 + k)"),
