@@ -284,7 +284,7 @@ class Program:
             if source.kind >= LIVE
         ]
         known = [] if before is None else before.exact[: self.shared]
-        self.exact = self._verified(events, known) if exact is None else exact
+        self.exact: list[bool] = self._verified(events, known) if exact is None else exact
 
     def _add(self, event: Event, k: int, unused: bool) -> None:
         """Add buffers and a row for an event."""
