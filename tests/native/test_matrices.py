@@ -1,7 +1,6 @@
 """Products, systems and factors of matrices that are large enough to be blocks: beside Tensors."""
 
 import contextlib
-import functools
 import gc
 import resource
 import signal
@@ -16,6 +15,7 @@ from tapegrad.native import segment
 from tapegrad.native.linear import ELIMINATED
 from tapegrad.native.tape import SLOTS
 from tapegrad.ops.triangles import BLOCK
+from tests.native.test_expressions import once
 
 RANDOM = np.random.default_rng(5)
 N = 13
@@ -263,7 +263,6 @@ ONE_MOVES = [  # which of the arguments is a Tensor, the other being plain
     for k in range(2)
     for i, f in enumerate(SMALL)
 ]
-once = functools.cache(tg.njit)
 
 
 @pytest.mark.parametrize(("f", "k"), ONE_MOVES)
