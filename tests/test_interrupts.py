@@ -311,6 +311,7 @@ def interrupt_linking():
     whole.Library._optimize_functions, module.link_modules = optimised, linked
 
 
+SLOW = pytest.mark.slow
 AT = {0.0: interrupt_registering, -1.0: interrupt_linking}
 
 
@@ -338,7 +339,7 @@ def interrupted_compile(delay):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("delay", [-1.0, 0.0, 0.3, 0.7, pytest.param(0.45, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("delay", [-1.0, 0.0, 0.7, *(pytest.param(s, marks=SLOW) for s in (0.3, 0.45))])
 def test_an_interrupt_of_the_first_compilation(delay):
     environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": "off"}
     done = subprocess.run(

@@ -1181,7 +1181,7 @@ def products_with_square_matrix(a, c):
 @crosses("native.linear", "FEW", full=True)
 def square_products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(n, n)), np.linspace(0.5, 1.5, n)
-    for by in (0, 1, (0, 1)):
+    for by in (0, (0, 1)):  # by the other one below, in second order
         found = tg.func.grad(once(square_products_with_vector), by)(a, b)
         expected = tg.func.grad(square_products_with_vector, by)(a, b)
         for one, other in zip(*(x if type(x) is tuple else (x,) for x in (found, expected)), strict=True):
@@ -1192,7 +1192,7 @@ def square_products_in_compiled_code(n):
     )
     c, compiled = np.vander(b, n)[:2] + 0.1, once(products_with_square_matrix)
     found, expected = (
-        [*tg.func.grad(f, (0, 1))(a, c), tg.func.grad(f)(a, c), tg.func.hvp(f)(a, c, a.T.copy())]
+        [*tg.func.grad(f, (0, 1))(a, c), tg.func.hvp(f)(a, c, a.T.copy())]
         for f in (compiled, products_with_square_matrix)
     )
     for one, other in zip(found, expected, strict=True):

@@ -115,8 +115,13 @@ def test_it_does_what_the_function_does(name):
     )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", FUNCTIONS)
+OF_A_TENSOR = [  # the programs are those of the test above: one in three for every change
+    pytest.param(name, marks=pytest.mark.slow if k % 3 else pytest.mark.full)
+    for k, name in enumerate(FUNCTIONS)
+]
+
+
+@pytest.mark.parametrize("name", OF_A_TENSOR)
 def test_of_a_tensor_it_is_one_record(name):
     """A call that a program serves, and one that it does not, have the history of the argument."""
 

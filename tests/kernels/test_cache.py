@@ -100,15 +100,8 @@ def test_the_directory_is_the_user_s_alone(filled):
 
 
 @pytest.mark.full
-def test_a_missing_directory_is_made(tmp_path):
-    compiled, _, used = gradient(tmp_path / "a" / "b", ONE)
-    assert compiled > 0
-    assert used.startswith(str(tmp_path / "a" / "b"))
-
-
-@pytest.mark.full
 def test_off_keeps_kernels_in_memory(tmp_path):
-    compiled, cached, used = gradient("off")
+    compiled, cached, used = gradient("off", ONE)
     assert (compiled > 0, cached, used) == (True, 0, "None")
 
 
@@ -252,10 +245,12 @@ def test_folders_on_the_way_are_made_for_the_user_alone(tmp_path):
 
 
 @pytest.mark.full
-def test_files_are_the_user_s_alone_whatever_the_mask(tmp_path):
-    code = "import os; os.umask(0)" + ONE
-    assert gradient(tmp_path / "cache", code)[0] > 0
-    assert gradient(tmp_path / "cache", code)[0] == 0
+def test_a_missing_directory_is_made_and_its_files_are_the_user_s_whatever_the_mask(tmp_path):
+    code, place = "import os; os.umask(0)" + ONE, tmp_path / "a" / "b"
+    compiled, _, used = gradient(place, code)
+    assert compiled > 0
+    assert used.startswith(str(place))
+    assert gradient(place, code)[0] == 0
 
 
 EXCHANGED = """

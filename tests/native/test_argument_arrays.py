@@ -224,11 +224,12 @@ def failing(x, y):
 CHECK = tg.njit(checked)
 
 
-gradient, product = tg.func.grad(tg.njit(failing), (0, 1)), tg.func.hvp(tg.njit(failing), (0, 1))
-inner_product = tg.func.hvp(tg.njit(failing))
+fails = tg.njit(failing)  # compiled once for all that is made of it
+gradient, product = tg.func.grad(fails, (0, 1)), tg.func.hvp(fails, (0, 1))
+inner_product = tg.func.hvp(fails)
 gradients = tg.njit(lambda x, y: np.sum(gradient(x, y)[0]))
 products = tg.njit(lambda x, y: np.sum(inner_product(x, y, y)))
-value_and_gradient, rows = tg.func.value_and_grad(tg.njit(failing)), tg.func.hessian(tg.njit(failing))
+value_and_gradient, rows = tg.func.value_and_grad(fails), tg.func.hessian(fails)
 values_and_gradients = tg.njit(lambda x, y: value_and_gradient(x, y)[0])
 hessians = tg.njit(lambda x, y: np.sum(rows(x, y)))
 
@@ -237,12 +238,12 @@ hessians = tg.njit(lambda x, y: np.sum(rows(x, y)))
     ("call", "directions"),
     [
         (gradient, 0),
-        (tg.func.value_and_grad(tg.njit(failing), (0, 1)), 0),
+        (tg.func.value_and_grad(fails, (0, 1)), 0),
         (product, 2),
-        (tg.func.jvp(tg.njit(failing)), 1),
-        (tg.func.taylor(tg.njit(failing), 2), 1),
+        (tg.func.jvp(fails), 1),
+        (tg.func.taylor(fails, 2), 1),
         (rows, 0),
-        (tg.func.jacfwd(tg.njit(failing)), 0),
+        (tg.func.jacfwd(fails), 0),
         (tg.func.grad(gradients), 0),
         (tg.func.hvp(gradients), 1),
         (tg.func.grad(products), 0),

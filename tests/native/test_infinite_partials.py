@@ -16,10 +16,13 @@ INNER = {
     "np.sqrt(x)": 0.0, "x ** 0.5": 0.0, "np.log(x)": 0.0, "np.cbrt(x)": 0.0, "np.divide(1.0, x)": 0.0,
     "np.log1p(x)": -1.0, "np.arcsin(x)": 1.0, "np.arctanh(x)": 1.0, "np.power(x, 1.5)": 0.0,
 }  # fmt: skip
-EACH = [pytest.param(text, marks=() if k % 3 == 0 else pytest.mark.slow) for k, text in enumerate(INNER)]
 TO_ORDER = [  # the full tier goes to the third order for one, where its code compiles for longest
     *(pytest.param(text, 3, marks=() if k == 0 else pytest.mark.slow) for k, text in enumerate(INNER)),
     *((text, 2) for text in [*INNER][3::3]),
+]
+WHOLE = [  # whether arrays and numbers take all forms, or those of their turn
+    *(pytest.param(text, True, marks=() if k == 0 else pytest.mark.slow) for k, text in enumerate(INNER)),
+    *((text, False) for text in [*INNER][3::3]),
 ]
 OUTER = ["y * y", "y * 0.0", "np.maximum(y, 9.0)", "np.minimum(y, -9.0)", "np.clip(y, 4.0, 5.0)",
          "np.abs(y)", "np.sin(y) * (y - y)"]  # fmt: skip
@@ -79,12 +82,14 @@ def both(ways, which, point, order):
 
 @pytest.mark.parametrize(("inner", "order"), TO_ORDER)
 def test_zero_times_infinity_is_what_it_is_for_tensors(inner, order):
-    """In arrays and numbers, within a statement and in several."""
-    cases = []
-    for outer, (x, result) in itertools.product(OUTER, [("x", "weighted({})"), ("x[0]", "({}) * 1.0")]):
-        y = inner.replace("x", x)
-        cases.append([result.format(outer.replace("y", f"({y})"))])
-        cases.append([f"y = {y}", f"z = {outer}", result.format("z")])
+    """In arrays and numbers, within a statement and in several; to order 2 in one of these ways by turns."""
+    cases, kinds = [], [("x", "weighted({})"), ("x[0]", "({}) * 1.0")]
+    for k, (outer, (x, result)) in enumerate(itertools.product(OUTER, kinds)):
+        y, turn = inner.replace("x", x), (k + k // 2) % 2
+        if order == 3 or turn == 0:
+            cases.append([result.format(outer.replace("y", f"({y})"))])
+        if order == 3 or turn == 1:
+            cases.append([f"y = {y}", f"z = {outer}", result.format("z")])
     ways, found = program(cases), []
     for which, case in enumerate(cases):
         one, other = both(ways, which, [INNER[inner], 0.5], order)
@@ -96,20 +101,21 @@ def test_zero_times_infinity_is_what_it_is_for_tensors(inner, order):
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("inner", EACH)
-def test_what_np_where_does_not_choose_is_what_it_is_for_tensors(inner):
+@pytest.mark.parametrize(("inner", "whole"), WHOLE)
+def test_what_np_where_does_not_choose_is_what_it_is_for_tensors(inner, whole):
     """0 comes to it, whatever comes to the result: times an infinite partial that is nan, as in torch."""
     c, cases = INNER[inner], []
 
     def g(x):
         return f"({inner.replace('x', x)})"
 
-    for x, result in (("x", "weighted({})"), ("x[0]", "({}) * 1.0")):
+    for turn, (x, result) in enumerate((("x", "weighted({})"), ("x[0]", "({}) * 1.0"))):
         begin = f"c = {c}"
-        cases += [[begin, result.format(text(g, x))] for text in WHERE]
-        cases.append([begin, f"y = {g(x)}", result.format(f"np.where({x} == c, {x}, y)")])
-        cases.append([begin, f"y = np.where({x} == c, c, {x})", result.format(g("y"))])
-        cases.append([begin, f"m, y = {x} != c, {g(x)} * {x}", result.format(f"np.where(m, y, {x})")])
+        forms = [[begin, result.format(text(g, x))] for text in WHERE]
+        forms.append([begin, f"y = {g(x)}", result.format(f"np.where({x} == c, {x}, y)")])
+        forms.append([begin, f"y = np.where({x} == c, c, {x})", result.format(g("y"))])
+        forms.append([begin, f"m, y = {x} != c, {g(x)} * {x}", result.format(f"np.where(m, y, {x})")])
+        cases += forms if whole else forms[turn::2]
     ways, found = program(cases), []
     order = 3 if inner == "np.sqrt(x)" else 2
     for which, case in enumerate(cases):
@@ -136,8 +142,9 @@ def test_what_np_where_does_not_choose_of_complex_numbers():
 @pytest.mark.parametrize("inner", INNER)
 def test_what_is_not_chosen_has_no_part_in_compiled_code(inner, order):
     """Of Tensors it has, as arrays are what they record: 0 times its partial."""
-    c = INNER[inner]
-    cases = [[f"y = {inner}", f"c = {c}", f"weighted({choice})"] for choice in CHOICES]
+    c, k = INNER[inner], [*INNER].index(inner)
+    choices = CHOICES if order == 3 or k % 3 == 0 else [CHOICES[k % len(CHOICES)]]
+    cases = [[f"y = {inner}", f"c = {c}", f"weighted({choice})"] for choice in choices]
     ways = program(cases)
     for which, case in enumerate(cases):
         (_, one, *_), (_, *other) = both(ways, which, [c, 0.5], order)

@@ -139,7 +139,7 @@ def central(f, x, h):
     return out
 
 
-SOME = [CASES[k] for k in (0, 2, 4, 7, 14, 15, 17)]
+SOME = [CASES[k] for k in (0, 2, 4, 7, 14)]  # of svd and eig test_spectra.py compiles more
 OTHERS = [pytest.param(*c, marks=pytest.mark.slow) for c in CASES if not any(c is d for d in SOME)]
 
 
@@ -239,12 +239,6 @@ def all_counted(a, w):
 def test_what_has_no_derivative_raises(function, a, words):
     with pytest.raises(np.linalg.LinAlgError, match=words):
         tg.njit(function)(tg.tensor(a, requires_grad=True), B)
-
-
-@pytest.mark.parametrize("function", [eig, eigvals])
-def test_complex_eigenvalues_raise_as_in_numba(function):
-    with pytest.raises(ValueError, match=rf"{function.__name__}\(\) argument must not cause a domain change"):
-        tg.njit(function)(tg.tensor([[0.0, 1.0], [-1.0, 0.0]], requires_grad=True), B)
 
 
 def unknown(a, w):

@@ -15,6 +15,7 @@ from tapegrad.native import segment
 from tapegrad.native.linear import ELIMINATED
 from tapegrad.native.tape import SLOTS
 from tapegrad.ops.triangles import BLOCK
+from tests.native.test_expressions import once
 
 RANDOM = np.random.default_rng(5)
 N = 13
@@ -257,24 +258,28 @@ def of_vectors(a, x):
 
 
 SMALL = [both_ways, changed_between, of_any_order, chosen, of_vectors]
+ONE_MOVES = [  # which of the arguments is a Tensor, the other being plain
+    pytest.param(f, k, marks=() if (i + k) % 2 == 0 else pytest.mark.slow, id=f"{f.__name__}-{k}")
+    for k in range(2)
+    for i, f in enumerate(SMALL)
+]
 
 
-@pytest.mark.parametrize("f", SMALL, ids=lambda f: f.__name__)
-def test_small_products_with_vectors(f):
-    compiled = tg.njit(f)
+@pytest.mark.parametrize(("f", "k"), ONE_MOVES)
+def test_small_products_with_vectors(f, k):
+    compiled = once(f)
     found, expected = (tg.func.value_and_grad(g, (0, 1))(M, SHORT) for g in (compiled, f))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
     for one, other in zip(found[1], expected[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12 * abs(other).max())
-    for k, x in enumerate((M, SHORT)):  # of Tensors, and with the other operand plain
-        args = [tg.tensor(v, requires_grad=True) if q == k else v for q, v in enumerate((M, SHORT))]
-        np.testing.assert_allclose(tg.grad(compiled(*args), args[k])[0].numpy(), expected[1][k], rtol=1e-9)
-        np.testing.assert_allclose(tg.func.grad(compiled, k)(M, SHORT), found[1][k], rtol=1e-12)
-        assert x.flags.writeable
+    args = [tg.tensor(v, requires_grad=True) if q == k else v for q, v in enumerate((M, SHORT))]
+    np.testing.assert_allclose(tg.grad(compiled(*args), args[k])[0].numpy(), expected[1][k], rtol=1e-9)
+    np.testing.assert_allclose(tg.func.grad(compiled, 1 - k)(M, SHORT), found[1][1 - k], rtol=1e-12)
+    assert M.flags.writeable and SHORT.flags.writeable
 
 
 def test_small_products_in_second_derivatives():
-    compiled, v = tg.njit(both_ways), RANDOM.normal(size=11)
+    compiled, v = once(both_ways), RANDOM.normal(size=11)
     found, expected = (tg.func.hvp(f, 1)(M, SHORT, v) for f in (compiled, both_ways))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     np.testing.assert_allclose(

@@ -13,6 +13,7 @@ import tapegrad as tg
 from tapegrad.errors import DTypeError, UnsupportedOpError
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import primitive
+from tests.native.test_expressions import once
 from tests.ops.new_ops import bilinear_form, cosine_cdf, log_of_squares, softsign
 
 X = np.array([0.3, -0.7, 2.0, 1.1])
@@ -64,7 +65,7 @@ def derivatives(f, order):
 
 @pytest.mark.parametrize("f", ORDERS, ids=lambda f: f.__name__)
 def test_values_and_derivatives_are_those_of_tensors(f):
-    compiled = tg.njit(f)
+    compiled = once(f)
     as_tensors = of_elements_as_tensors if f is of_elements else f
     np.testing.assert_allclose(compiled(X), as_tensors(tg.tensor(X)).numpy(), rtol=1e-13)
     pairs = zip(derivatives(compiled, ORDERS[f]), derivatives(as_tensors, ORDERS[f]), strict=True)
@@ -82,7 +83,7 @@ def of_elements_as_tensors(x):
 
 
 def test_tangents_jacobians_and_batches():
-    compiled = tg.njit(of_axes)
+    compiled = once(of_axes)
     x = tg.tensor(X, requires_grad=True)
     (gradient,) = tg.grad(of_axes(x), x)
     np.testing.assert_allclose(tg.func.jvp(compiled)(X, np.ones(4))[1], gradient.numpy().sum(), rtol=1e-12)

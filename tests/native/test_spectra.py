@@ -104,6 +104,12 @@ def test_derivatives_are_those_of_tensors(function, a, order):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * abs(expected).max())
 
 
+@pytest.mark.parametrize("function", [eig, eigvals])
+def test_complex_eigenvalues_raise_as_in_numba(function):
+    with pytest.raises(ValueError, match=rf"{function.__name__}\(\) argument must not cause a domain change"):
+        compiled(function)(tg.tensor([[0.0, 1.0], [-1.0, 0.0]], requires_grad=True), W)
+
+
 def of_the_first(a, w):
     u, s, vt = np.linalg.svd(a, False)
     values, vectors = np.linalg.eigh(a @ a.T)
