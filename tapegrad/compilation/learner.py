@@ -75,6 +75,7 @@ class Learner:
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._reason = ""
         self._parts = 0  # how often a function of NumPy's was more than its operations
+        self._is_value_given = False  # whether the value of the next operation is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
         words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
@@ -187,6 +188,10 @@ class Learner:
     def note_parts(self) -> None:
         """Know that the function of NumPy's at work is more than the operations that it applies."""
         self._parts += 1
+
+    def note_value(self) -> None:
+        """Know that the value of the next operation is not what its op gives, so that it is kept."""
+        self._is_value_given = True
 
     def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
@@ -333,7 +338,8 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and not self._is_value_given
+        self._is_value_given = False
         words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
         if len(self.entries) >= words[layout.TRACE_LENGTH]:
             words[layout.TRACE_BYTES] = -1

@@ -187,3 +187,4 @@ class Leaver(Follower):
     note_flat = _handed_on("note_flat")
     note_plain = _handed_on("note_plain")
     note_parts = _handed_on("note_parts")
+    note_value = _handed_on("note_value")

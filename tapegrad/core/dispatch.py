@@ -466,6 +466,13 @@ def note_parts() -> None:
         mode.matcher.note_parts()
 
 
+def note_value() -> None:
+    """Let a program that learns operations know that the value of the next one is not what its op gives."""
+    mode = enabled()
+    if type(mode) is Mode and mode.matcher is not None:
+        mode.matcher.note_value()
+
+
 def is_followed(x: Operand) -> bool:
     """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
     mode = enabled()

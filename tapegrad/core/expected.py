@@ -71,6 +71,9 @@ class Matcher(Protocol):
     def note_parts(self) -> None:
         """Take note that the function of NumPy's at work is more than the operations that it applies."""
 
+    def note_value(self) -> None:
+        """Take note that the value of the next operation is not what its op gives."""
+
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor of this program be written to at an index; whether that is expected."""
 

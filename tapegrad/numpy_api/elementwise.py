@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.core.base import requires_grad, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat
+from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat, note_value
 from tapegrad.core.functions import UFUNCS, implements
 from tapegrad.core.inplace import write
 from tapegrad.core.operators import FAST, operand
@@ -30,11 +30,10 @@ from tapegrad.tensor import (
 
 def _scaled(value: Operand, x: Operand, factor: Operand) -> Tensor:
     """Return a value that NumPy has computed as x times a constant."""
-    return (
-        record(REGISTRY["multiply"], value, (x, factor))
-        if requires_grad(x)
-        else wrap_without_history(value, (x,))
-    )
+    if not requires_grad(x):
+        return wrap_without_history(value, (x,))
+    note_value()
+    return record(REGISTRY["multiply"], value, (x, factor))
 
 
 # ---------------------------------------------------------------- ufuncs

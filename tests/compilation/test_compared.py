@@ -8,6 +8,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import methods
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.memory import LARGE
 from tapegrad.core.dispatch import COPIED
 from tapegrad.kernels import abi
 from tapegrad.numpy_api import tables
@@ -268,6 +269,19 @@ def test_values_that_rows_do_not_give_are_those_of_the_call_that_is_learned_from
         return np.sum(y * y) + np.sum(z)
 
     both(f, [(np.array([0.3, 0.7, 1.5, 2.0]) + 0.1 * k, k) for k in range(14)])
+
+
+@pytest.mark.parametrize("n", [LARGE // 8 - 1, LARGE // 8, LARGE // 8 + 1])
+@pytest.mark.parametrize("text", ["np.modf(y)[0]", "np.frexp(y)[0]", "np.ldexp(y, 3)", "np.nextafter(y, 9)"])
+def test_large_values_that_ops_do_not_give(n, text):
+    """They are recorded as products, by which no program computes them; one call is learned from."""
+    lines = [
+        "y = x * 1.4", f"part = {text}", "z = part * x + 1.0", "s = x[0] * np.mean(z)",
+        "s = s * 0.5 if k > 1 else s + 1.0", "return np.sum(z * z) * 1e-3 + s",
+    ]  # fmt: skip
+    made = {"np": np}
+    exec("def f(x, k):\n    " + "\n    ".join(lines), made)
+    both(made["f"], [(np.linspace(0.3, 2.0, n) + 0.1 * k, k) for k in range(5)])
 
 
 KEPT = {}
