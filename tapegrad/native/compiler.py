@@ -35,6 +35,7 @@ from tapegrad.native.runtime import digest, sweeps, tapes
 from tapegrad.native.scalar import Active
 from tapegrad.native.stored import Stored
 from tapegrad.native.storing import Storing
+from tapegrad.native.views import Views
 
 if TYPE_CHECKING:
     from numba.core.compiler_machinery import PassManager
@@ -106,6 +107,7 @@ def _compiler(spec: Spec, entry: bool) -> type[CompilerBase]:
         passes.add_pass_after(untyped, InlineInlinables)
         passes.add_pass_after(typed, NopythonTypeInference)
         passes.add_pass_after(Masks, NopythonTypeInference)
+        passes.add_pass_after(Views, NopythonRewrites)
         passes.add_pass_after(FusedSums, NopythonRewrites)
         passes.add_pass_after(Storing, NopythonRewrites)
         passes.add_pass_after(Expanding, NopythonRewrites)

@@ -59,7 +59,7 @@ from tapegrad.native.arrays import is_active_array
 from tapegrad.native.buffers import empty_array
 from tapegrad.native.deferred import emit_address, emit_adjoint, emit_call
 from tapegrad.native.expression_code import LOGIC, WHOLE, Operand, Row, Tree, compiled
-from tapegrad.native.scalar import PASSIVE, Active
+from tapegrad.native.scalar import PASSIVE, Active, is_active
 from tapegrad.native.targets import Target, target_of
 
 
@@ -115,21 +115,69 @@ def stored() -> None:
     """What stands in expressions for writing one: with it, an array, an index and words on that."""
 
 
+def single(context: Context, builder: Builder, kind: Type, value: Value) -> Operand:
+    """Return a number as an operand: one with derivatives is an array of no axes."""
+    if not is_active(kind):
+        return Operand(kind, value)
+    active = Active(kind.spec)
+    place = cgutils.alloca_once_value(builder, context.cast(builder, value, kind, active))
+    array_kind = types.Array(active, 0, "C")
+    array = arrayobj.make_array(array_kind)(context, builder)
+    size = ir.Constant(I64, context.get_abi_sizeof(context.get_data_type(active)))
+    arrayobj.populate_array(array, place, [], [], size, None)
+    return Operand(array_kind, array._getvalue())
+
+
 def lower(lowerer: Any, expr: Any) -> Value:
     """Lower an expression that Numba has found."""
     tree, axis, target = expr.expr, None, None
-    if tree[0] is stored:
-        tree, written, index, words = tree[1]
+    operands: dict[str, Operand] = {}
+    wrapped = tree[0] if tree[0] in (stored, summed_along) else None
+    tree, *given = tree[1] if wrapped is not None else [tree]
+    tree = _loaded(lowerer, tree, operands)
+    if wrapped is stored:
+        written, index, words = given
         array, at = ((lowerer.typeof(x.name), lowerer.loadvar(x.name)) for x in (written, index))
         target = target_of(lowerer.context, lowerer.builder, array, at, words.value)
-    elif tree[0] is summed_along:
-        tree, axis = tree[1]
-        given = lowerer.loadvar(axis.name), lowerer.typeof(axis.name), types.int64
-        axis = lowerer.context.cast(lowerer.builder, *given)
-    elif not isinstance(expr.ty, Active) and not recordable(expr.ty, tree, lowerer.typeof):
+    elif wrapped is summed_along:
+        axis = lowerer.loadvar(given[0].name), lowerer.typeof(given[0].name), types.int64
+        axis = lowerer.context.cast(lowerer.builder, *axis)
+    elif not isinstance(expr.ty, Active) and not recordable(expr.ty, tree, lambda x: operands[x].kind):
         return _lower_array_expr(lowerer, expr)
-    operands = {name: Operand(lowerer.typeof(name), lowerer.loadvar(name)) for name in names_in(tree)}
     return record(lowerer.context, lowerer.builder, expr.ty, tree, operands, axis, target)
+
+
+def _loaded(lowerer: Any, tree: Tree, operands: dict[str, Operand]) -> Tree:
+    """Emit what is read; returns the expression by names of operands. A slice that is read twice is one."""
+    if isinstance(tree, tuple):
+        return tree[0], [_loaded(lowerer, part, operands) for part in tree[1]]
+    if isinstance(tree, numba_ir.Const):
+        return tree
+    name = tree.name if isinstance(tree, numba_ir.Var) else _meaning(tree)
+    if name not in operands:
+        operands[name] = _operand(lowerer, tree)
+    return numba_ir.Var(None, name, numba_ir.unknown_loc)
+
+
+def _meaning(read: numba_ir.Expr) -> str:
+    """What names a slice, or a number: equal for two only if they are the same."""
+    if read.op == "call":
+        return f"({read.args[0].name})"
+    index = repr(read.index) if read.op == "static_getitem" else read.index.name
+    return f"{read.value.name}[{index}]"
+
+
+def _operand(lowerer: Any, read: numba_ir.Var | numba_ir.Expr) -> Operand:
+    """Emit what is read, whose reference is that of the variable that it is, or is a part of."""
+    context, builder = lowerer.context, lowerer.builder
+    if isinstance(read, numba_ir.Var):
+        return Operand(lowerer.typeof(read.name), lowerer.loadvar(read.name))
+    if read.op == "call":
+        name = read.args[0].name
+        return single(context, builder, lowerer.typeof(name), lowerer.loadvar(name))
+    value = lowerer.lower_expr(read.ty, read)
+    context.nrt.decref(builder, read.ty, value)
+    return Operand(read.ty, value)
 
 
 cpu_target.target_context.special_ops["arrayexpr"] = lower

@@ -7,14 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir as llvm
-from numba.core import cgutils, ir, types
+from numba.core import ir, types
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
-from tapegrad.native.algebra import I64
 from tapegrad.native.annotations import (
     Builder,
     CompilerState,
@@ -30,23 +27,10 @@ from tapegrad.native.annotations import (
 from tapegrad.native.argument_arrays import WrittenArray
 from tapegrad.native.bounds import check_index
 from tapegrad.native.expression_code import WHOLE, Operand
-from tapegrad.native.expressions import record, recordable, stored
+from tapegrad.native.expressions import record, recordable, single, stored
 from tapegrad.native.operators import KINDS
 from tapegrad.native.scalar import PASSIVE, Active, Expression, is_active
 from tapegrad.native.targets import target_of
-
-
-def _single(context: Context, builder: Builder, kind: Type, value: Value) -> Operand:
-    """A number as an operand: one with derivatives is an array of no axes."""
-    if not is_active(kind):
-        return Operand(kind, value)
-    active = Active(kind.spec)
-    place = cgutils.alloca_once_value(builder, context.cast(builder, value, kind, active))
-    array_kind = types.Array(active, 0, "C")
-    array = arrayobj.make_array(array_kind)(context, builder)
-    size = llvm.Constant(I64, context.get_abi_sizeof(context.get_data_type(active)))
-    arrayobj.populate_array(array, place, [], [], size, None)
-    return Operand(array_kind, array._getvalue())
 
 
 def _fits(kind: WrittenArray, x: Type) -> bool:
@@ -91,7 +75,7 @@ def store(typingctx: TypingContext, array: Type, index: Type, x: Type, words: Ty
         target = target_of(context, builder, (array, args[0]), (index, args[1]), words.literal_value)
         given = Operand(x, args[2])
         if not isinstance(x, types.Array):
-            given = _single(context, builder, x, args[2])
+            given = single(context, builder, x, args[2])
         tree = ir.Var(None, "x", ir.unknown_loc)
         record(context, builder, types.none, tree, {"x": given}, target=target)
         return context.get_dummy_value()
@@ -126,7 +110,7 @@ class Storing(FunctionPass):
                 if isinstance(value, ir.Expr) and value.op == "arrayexpr":
                     if uses[line.target.name] == 2 and recordable(value.ty, value.expr, kinds.__getitem__):
                         made[line.target.name] = len(body)
-                elif isinstance(value, ir.Expr) and value.op == "call" and _key(value, kinds) is store:
+                elif isinstance(value, ir.Expr) and value.op == "call" and key_of(value, kinds) is store:
                     array, _, x, _ = value.args
                     at = made.get(x.name)
                     if at is not None and isinstance(kinds[array.name], WrittenArray):
@@ -141,7 +125,7 @@ class Storing(FunctionPass):
     def _pure(self, value: RightSide | None, kinds: dict[str, Type]) -> bool:
         """Whether a line changes nothing that an expression reads."""
         if isinstance(value, ir.Expr) and value.op == "call":
-            return _key(value, kinds) is slice
+            return key_of(value, kinds) is slice
         return isinstance(value, PURE) or (isinstance(value, ir.Expr) and value.op == "arrayexpr")
 
     def _join(self, body: list[Statement], at: int, line: Statement, kinds: dict[str, Type]) -> None:
@@ -156,6 +140,7 @@ class Storing(FunctionPass):
         line.value = made
 
 
-def _key(call: RightSide, kinds: dict[str, Type]) -> Any:
+def key_of(call: RightSide, kinds: dict[str, Type]) -> Any:
+    """Return the function that is called; None if that is no function of Numba's."""
     kind = kinds[call.func.name]
     return kind.typing_key if isinstance(kind, types.Function) else None
