@@ -71,6 +71,21 @@ def test_ways_that_all_read_what_was_before():
 
 
 @njit
+def read_behind(x):
+    p, q = x[2], x[1]
+    a = x[0] * x[0]
+    if a > 1.0:
+        b = a * p
+        return b * q
+    c = q * a * q
+    return c * p * p + c
+
+
+def test_numbers_and_factors_that_are_first_read_behind_a_branch():
+    agrees(read_behind, [1.7, 3.0, 0.4], [0.7, 3.0, 0.4])
+
+
+@njit
 def written(x):
     t = np.zeros(2)
     a = x[0] * x[1]

@@ -106,6 +106,17 @@ def test_values_that_partials_are_products_of_are_on_the_tape_once():
     ]), second=True)  # fmt: skip
 
 
+@pytest.mark.parametrize("operations", [record.DEPTH, record.DEPTH + 1])
+def test_how_many_operations_an_adjoint_computes_for_a_partial(operations):
+    """The same factors, in the other order, take no memory more than once where a partial has few."""
+    factors, space = [f"x[{k}]" for k in range(operations + 2)], {}
+    once, again = " * ".join(factors), " * ".join(reversed(factors))
+    exec(f"def f(x):\n    a = {once}\n    return a + {again}", space)
+    x = np.linspace(1.0, 2.0, len(factors))
+    sizes = [recorded(njit(f), x).nbytes for f in (eval(f"lambda x: {once}"), space["f"])]
+    assert (sizes[0] < sizes[1]) is (operations > record.DEPTH)
+
+
 @njit
 def factor_from_before(x):
     t = np.full(2, 1.5)

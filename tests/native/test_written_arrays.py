@@ -176,6 +176,16 @@ def sums_along(x, y):
     return np.sum(s * np.exp(-s)) + np.sum(t * u * v) + np.sum(np.sum(a, axis=1) * s)
 
 
+def sums_between(x, y):
+    """Sums along the middle of three axes, read twice."""
+    a, s = np.zeros((2, 3, x.size)), np.zeros((2, x.size))
+    a[:] = x * y
+    a[1:] = a[:-1] * x
+    for k in range(2):
+        s = s * y + np.sum(a * np.cos(a) + k, axis=1)
+    return np.sum(s * np.sin(s)) + np.sum(s[1:] * x)
+
+
 def repeated(x, y):
     """Rows that meet each row of a matrix, floats and active ones, and columns."""
     a, ones = np.zeros((5, x.size)), np.ones((5, x.size))
@@ -187,9 +197,10 @@ def repeated(x, y):
 
 
 def columns(x, y):
-    """A column that meets each column of a matrix."""
+    """A column that meets each column of a matrix, whose rows differ."""
     a, c = np.zeros((3, x.size)), np.zeros((3, 1))
     a[:] = x + y
+    a[1:] = a[:-1] * y
     c[:] = x[:1] * y[:1]
     c[1] = x[1:2] * y[2:3]
     b = a * c
@@ -210,6 +221,7 @@ ALL = [
     products,
     products_over,
     sums_along,
+    sums_between,
     repeated,
     columns,
 ]
