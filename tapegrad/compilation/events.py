@@ -18,6 +18,7 @@ from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
 
 POWER = MEANING[np.power]
+PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
 UNKNOWN = object()

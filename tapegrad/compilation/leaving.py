@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from operator import itemgetter
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
+from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.recorded import apply_event, operand_value
@@ -86,6 +89,11 @@ class Leaver(Follower):
                 self._record_write(j, operands, x)
             self._recorded.append(x)
 
+    def _held(self, x: weakref.ref[Handle]) -> Handle | None:
+        """Return a Tensor that was given out and has been recorded, if others hold it."""
+        ours = sum(y is x() for y in (*self.results, *self.arguments, *self._recorded, self._pending))
+        return x() if getrefcount(x()) - 1 > ours else None
+
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
         came = bisect_right(self._changes, j, key=itemgetter(0)) if self.state[layout.CHANGES] else 0
@@ -127,6 +135,8 @@ class Leaver(Follower):
             out = record(event.op, value, operands, event.attrs)
         if seen:
             base.join(operands[0], out)
+        elif event.op in PARTS and event.writes is None:
+            base.extra(out).several = partial(self._held, weakref.ref(operands[0]))
 
     def _record_write(self, j: int, operands: list[Any], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""

@@ -24,6 +24,7 @@ from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
     LIVE,
+    PARTS,
     POWER,
     PYTHON_S,
     RESULT,
@@ -187,7 +188,7 @@ class Write(NamedTuple):
     place
         The index.
     others
-        The numbers of events whose Tensors nobody may have then, as they see the same memory.
+        The numbers of events whose Tensors nobody may have then, as they see the same memory, or would.
     events
         Of how many events it consists: a view has to see the result.
     """
@@ -358,6 +359,9 @@ class Program:
                 known, by = how
                 owner = of if by is None else self.owners[by.value]
                 others = [self.owners[v] for v in views.pop(of, ()) if self.owners[v] != owner]
+                made = self.events[of]
+                if made.op in PARTS and made.operands[0].kind == RESULT:
+                    others.append(self.owners[made.operands[0].value])
                 self.written[k] = Write(event, owner, known, others, 1 if by is None else 2)
             elif source.kind == RESULT and (event.is_view or event.op is BROADCAST):
                 of = sees[source.value]

@@ -62,7 +62,8 @@ class Extra:
     requires_grad = False  # of a leaf
     shown: Any = None  # True: others may write to the memory; a weak reference: while that lives
     retains_grad = False
-    # True: it is one of several views that one call made; a weak reference: to what it is a copied part of
+    # True: it is one of several views that one call made. A function or a weak reference: it is a copied part
+    # of what that gives, if that is still there.
     several: Any = False
     grad: Any = None
     version = 0
@@ -208,11 +209,12 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
 def note_copied(part: H, of: Any) -> H:
     """Let writes to a copy be refused while that is there of which NumPy would have made a view; returns it.
 
-    Not while a program is learned or followed, which hold what a call has computed until it ends.
+    What a program gives is told when it is recorded; what learns one holds Tensors without a history.
     """
-    if not isinstance(of, Handle) or in_force("matcher") is not None:
+    if not isinstance(of, Handle) or id(part) in expected:
         return part
-    if isinstance(part._v, np.ndarray):
+    matcher = in_force("matcher")
+    if (matcher is None or not matcher.is_flat(of)) and isinstance(part._v, np.ndarray):
         extra(part).several = weakref.ref(of)
     return part
 

@@ -306,7 +306,7 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
 def _refuse_copied(x: Handle, what: str) -> None:
     """A write to a copy of a part is lost to what NumPy would have made a view of, if that is still there."""
     several = False if x._extra is None else x._extra.several
-    if type(several) is weakref.ref:
+    if callable(several):
         if several() is not None:
             raise ReadOnlyError(
                 f"{what}: the Tensor of shape {x._v.shape} is a copy of a real or imaginary part, and NumPy "

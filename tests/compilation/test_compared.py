@@ -284,6 +284,56 @@ def test_large_values_that_ops_do_not_give(n, text):
     both(made["f"], [(np.linspace(0.3, 2.0, n) + 0.1 * k, k) for k in range(5)])
 
 
+def refuses(write):
+    """7 where a write to a part of complex numbers is refused, as these are still there, or 1."""
+    try:
+        write()
+    except tg.errors.ReadOnlyError:
+        return 7.0
+    return 1.0
+
+
+WRITTEN_PARTS = {
+    "of what is there": """
+        factor = refuses(lambda: w.__setitem__(0, x[0]))
+        return np.sum(w * x) * factor + np.sum(z.real)""",
+    "of what is gone": """
+        del z
+        factor = refuses(lambda: w.__setitem__(0, x[0]))
+        return np.sum(w * x) * factor""",
+    "of what is gone in some calls": """
+        kept = z if k % 3 else None
+        del z
+        factor = refuses(lambda: w.__setitem__(0, x[0]))
+        return np.sum(w * x) * factor""",
+    "behind a branch": """
+        s = np.sum(w * x)
+        if k > 3:
+            s = s + np.sum(w) * refuses(lambda: w.__setitem__(0, x[0]))
+        return s + np.sum(z.real)""",
+    "of what is gone, behind a branch": """
+        s = np.sum(w * x)
+        del z
+        if k > 3:
+            s = s + np.sum(w * w) * refuses(lambda: w.__setitem__(0, x[0]))
+        return s""",
+    "by operators and functions": """
+        factor = refuses(lambda: w.__iadd__(x)) * refuses(lambda: w.fill_(0.0))
+        return np.sum(np.abs(z)) * (factor + refuses(lambda: np.copyto(w, x)))""",
+    "behind a look": """
+        factor = refuses(lambda: w.__setitem__(0, x[0])) if w[0] > 0 and k > 2 else 2.0
+        return np.sum(w) * factor + np.sum(z.imag)""",
+}
+
+
+@pytest.mark.parametrize("body", WRITTEN_PARTS.values(), ids=WRITTEN_PARTS)
+@pytest.mark.parametrize("part", ["real", "imag"])
+def test_writes_to_parts_of_complex_numbers_that_are_there(body, part):
+    made = {"np": np, "refuses": refuses}
+    exec(f"def f(x, k):\n        z = x * (1 + 1j)\n        w = z.{part}{body}", made)
+    both(made["f"], [(np.array([0.3, 0.7, 1.5]) + 0.1 * k, k) for k in range(12)])
+
+
 KEPT = {}
 UNWRAPPED = {  # what np.unwrap might do, and what calls it
     "a constant computed of a number": (lambda x, h: x * h + 2.0 * h, "np.unwrap(y, 0.5 + k)"),
