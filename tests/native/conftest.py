@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tapegrad.native import function, segment
+
 HERE = Path(__file__).parent
 
 
@@ -14,3 +16,17 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path in ours and not {mark.name for mark in item.iter_markers()} & {"quick", "slow"}:
             item.add_marker("full")
+
+
+@pytest.fixture
+def recordings(monkeypatch):
+    """The recordings of compiled functions of Tensors, as they are made."""
+    made = []
+
+    class Kept(segment.Recording):
+        def __init__(self, inputs):
+            super().__init__(inputs)
+            made.append(self)
+
+    monkeypatch.setattr(function, "Recording", Kept)
+    return made

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
-from tapegrad.native import function, segment
 from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.buffers import LARGE, LARGEST
 
@@ -294,16 +293,8 @@ def test_memory_of_copies_is_returned():
     assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
 
 
-def test_an_expression_is_one_record(monkeypatch):
+def test_an_expression_is_one_record(recordings):
     """Partials that differ take 8 bytes an element, and nothing else more than some words a block."""
-    recordings = []
-
-    class Kept(segment.Recording):
-        def __init__(self, inputs):
-            super().__init__(inputs)
-            recordings.append(self)
-
-    monkeypatch.setattr(function, "Recording", Kept)
     f = tg.njit(lambda x, y: x * y + 2.0 * x)
     n = 100 * BLOCK
     x, y = (tg.tensor(np.ones(n), requires_grad=True) for _ in range(2))
