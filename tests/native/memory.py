@@ -1,8 +1,27 @@
 """Whether compiled functions give back the memory and the tapes that they take."""
 
+import gc
+import operator
+
 import pytest
 
 from tapegrad.native import runtime
+
+
+def counted(call, times=1):
+    """What calls take and give back by Numba's counts: ``alloc free mi_alloc mi_free``."""
+    from numba.core.runtime import _nrt_python, rtsys
+
+    gc.collect()
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        for _ in range(times):
+            call()
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    return type(after)(*map(operator.sub, after, before))
 
 
 def assert_given_back(call, fail, message):

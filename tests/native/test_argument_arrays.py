@@ -1,15 +1,14 @@
 """Arguments that expressions alone read stay arrays of floats, and have the gradients of Tensors."""
 
-import gc
 
 import numpy as np
 import pytest
-from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
 from tapegrad.native.argument_arrays import ArgumentArray
 from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.reading import read_by_expressions
+from tests.native.memory import counted
 from tests.native.test_expressions import compare
 
 KEPT, MADE = [], []  # functions in which x stays what it is, and others
@@ -267,13 +266,5 @@ def test_arguments_are_given_back(call, directions):
 
     for one in (lambda: call(x, y, *v), fail, wrong) if directions else (lambda: call(x, y, *v), fail):
         one()
-        gc.collect()
-        _nrt_python.memsys_enable_stats()
-        try:
-            before = rtsys.get_allocation_stats()
-            for _ in range(100):
-                one()
-            after = rtsys.get_allocation_stats()
-        finally:
-            _nrt_python.memsys_disable_stats()
-        assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+        found = counted(one, 100)
+        assert found.mi_alloc == found.mi_free

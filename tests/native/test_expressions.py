@@ -1,17 +1,16 @@
 """Expressions of arrays in compiled code: values and derivatives beside those of Tensors."""
 
 import functools
-import gc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
 from tapegrad.native.array_layout import BLOCK
 from tapegrad.native.buffers import LARGE, LARGEST
+from tests.native.memory import counted
 
 once = functools.cache(tg.njit)  # compiled for all sizes of arrays that a function is called with
 SIZES = (0, 1, 2, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5)
@@ -261,17 +260,9 @@ def test_memory_of_large_arrays_is_used_again_and_returned(nbytes):
         np.testing.assert_allclose(tg.func.grad(f)(x), np.exp(x) * (1 + x), rtol=1e-14)
         (found,) = tg.grad(np.sum(g(t)), t)
         np.testing.assert_allclose(found.numpy(), 2 * x)
-    gc.collect()
-    _nrt_python.memsys_enable_stats()
-    try:
-        before = rtsys.get_allocation_stats()
-        for _ in range(3):
-            tg.func.grad(f)(x)
-        after = rtsys.get_allocation_stats()
-    finally:
-        _nrt_python.memsys_disable_stats()
-    assert after.alloc - before.alloc == after.free - before.free
-    assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+    found = counted(lambda: tg.func.grad(f)(x), 3)
+    assert found.alloc == found.free
+    assert found.mi_alloc == found.mi_free
 
 
 def test_memory_of_copies_is_returned():
@@ -280,17 +271,9 @@ def test_memory_of_copies_is_returned():
     x, mask, k = np.linspace(-1, 1, 12).reshape((3, 4)), np.arange(12).reshape((3, 4)) > 4, np.arange(4)
     gradient = tg.func.grad(f)
     np.testing.assert_allclose(gradient(x, mask, k, 1), (mask + k) * (x > 0))
-    gc.collect()
-    _nrt_python.memsys_enable_stats()
-    try:
-        before = rtsys.get_allocation_stats()
-        for _ in range(100):
-            gradient(x, mask, k, 0)
-        after = rtsys.get_allocation_stats()
-    finally:
-        _nrt_python.memsys_disable_stats()
-    assert after.alloc - before.alloc == after.free - before.free
-    assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free
+    found = counted(lambda: gradient(x, mask, k, 0), 100)
+    assert found.alloc == found.free
+    assert found.mi_alloc == found.mi_free
 
 
 def test_an_expression_is_one_record(recordings):
