@@ -24,7 +24,7 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.expected import expected
-from tapegrad.core.grad_mode import Mode, Packing, _enabled
+from tapegrad.core.grad_mode import Mode, Packing, _enabled, in_force
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
@@ -461,16 +461,16 @@ def note_parts() -> None:
     It warns, looks at values, or has another handling of errors of numbers. So its calls are not compared
     as a whole.
     """
-    mode = enabled()
-    if type(mode) is Mode and mode.matcher is not None:
-        mode.matcher.note_parts()
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_parts()
 
 
 def note_value() -> None:
     """Let a program that learns operations know that the value of the next one is not what its op gives."""
-    mode = enabled()
-    if type(mode) is Mode and mode.matcher is not None:
-        mode.matcher.note_value()
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_value()
 
 
 def is_followed(x: Operand) -> bool:

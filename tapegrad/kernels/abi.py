@@ -38,7 +38,7 @@ _WORDS = (ctypes.c_int64 * (sys.maxsize >> 3)).from_address(0)
 
 
 def _word(address: Address) -> int:
-    return int(ctypes.c_int64.from_address(address).value)
+    return _WORDS[address >> 3]
 
 
 def _allocated(items: list[object]) -> int:
