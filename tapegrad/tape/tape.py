@@ -557,10 +557,14 @@ class Tape:
         if columns.n == 0:
             return
         self.held = None  # until it is known again
-        live, self.held, needed = self._drop_values(columns)
-        for q, is_needed in enumerate(needed):
-            if not is_needed:
-                self.older[q] = None
+        live, lost, held, needed = self._find_live(columns)
+        if self._at_work_beside(mine):  # by now: links that led to what it is still to read may be gone
+            return
+        self.held = held
+        if lost:
+            self._drop_values(columns.values, live)
+        if needed:
+            self._cut_links(columns, live, needed)
         self._forget_all_but(live)
 
     def _at_work_beside(self, mine: Claim | None) -> bool:
@@ -571,11 +575,11 @@ class Tape:
                 return True
         return False
 
-    def _drop_values(self, columns: Columns) -> tuple[np.ndarray, np.ndarray, list[int]]:
-        """Let go of values that nobody will read.
+    def _find_live(self, columns: Columns) -> tuple[np.ndarray, int, np.ndarray, list[int]]:
+        """Find which records are live; nothing changes.
 
-        Returns flags of records, as compiled `prune` sets them, the records with a handle, and of each older
-        tape whether a link that is needed leads there; the others lead nowhere any more.
+        Returns flags of records, as compiled `prune` sets them, the number of values that nobody will read,
+        the records with a handle, and of each older tape whether a link that is needed leads there.
         """
         values, n = columns.values, columns.n
         state = take()
@@ -600,15 +604,32 @@ class Tape:
             view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
             lost = state.run(layout.PRUNE)
         held = state.buffers[layout.PENDING][: view[layout.PENDING_COUNT]].copy()
-        if lost and self.weight > pool.MIN_BYTES:
+        give(state)
+        return live, lost, held, needed.tolist()
+
+    def _drop_values(self, values: list[Any], live: np.ndarray) -> None:
+        """Let go of values that nobody will read."""
+        if self.weight > pool.MIN_BYTES:
             pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
-        elif lost and abi.native():
+        elif abi.native():
+            state = take()
+            state.look(values)
+            view = state.view
+            view[layout.LIVE], view[layout.RECORDS] = abi.address(live), live.size
+            view[layout.NONE_OBJECT] = id(None)
             state.run(layout.DROP, id(values))
-        elif lost:
+            give(state)
+        else:
             for k in np.flatnonzero(live & 2 == 0).tolist():
                 values[k] = None
-        give(state)
-        return live, held, needed.tolist()
+
+    def _cut_links(self, columns: Columns, live: np.ndarray, needed: list[int]) -> None:
+        """Let links that nothing reaches lead nowhere, and let go of tapes to which none is left."""
+        records, _, _ = columns.links()
+        columns.words[records[live[records] == 0]] = LINK
+        for q, is_needed in enumerate(needed):
+            if not is_needed:
+                self.older[q] = None
 
     @staticmethod
     def _mark(live: np.ndarray, references: dict[int, weakref.ref[Any]]) -> None:

@@ -1,5 +1,6 @@
 """Tapes may be pruned while they are swept: by the thread that owns them, or by what the sweep records."""
 
+import threading
 import weakref
 
 import numpy as np
@@ -12,8 +13,8 @@ from tapegrad.kernels.state import State
 from tapegrad.tape import tape as tapes
 
 
-def chain(x, n):
-    y = x
+def chain(x, n, y=None):
+    y = x if y is None else y
     for _ in range(n):
         y = np.sin(y) * x + 0.5
     return y
@@ -137,3 +138,38 @@ def test_a_sweep_that_comes_while_another_is_planned(short, monkeypatch, n, seco
     for _ in range(12):
         at = np.sin(at) * at + 0.5
     np.testing.assert_allclose(g.detach().numpy(), at.imag / 1e-30, rtol=1e-11)
+
+
+def test_a_sweep_that_comes_between_two_steps_of_a_pruning(monkeypatch):
+    """It has let go of a link to the tape, so that nothing there looks needed, and is still to read it."""
+    monkeypatch.setattr(engine, "SMALL", 0)  # whatever is freed is pruned at once
+    x = tg.tensor(AT, requires_grad=True)
+    y = chain(x, 6)
+    older, pruning, swept = y._tape, threading.Event(), threading.Event()
+    tapes.close(older)
+
+    def take():
+        if threading.current_thread() is pruner:
+            pruning.set()
+            assert swept.wait(60)
+        return original()
+
+    def hook(g):
+        assert older.claims
+        swept.set()
+        pruner.join(60)
+        held = [np.full(2000, np.nan) for _ in range(500)]  # over what was let go of
+        assert len(held) == 500 and not pruner.is_alive()
+
+    y.register_hook(hook)
+    y = chain(x, 6, y)
+    loss = np.sum(y)
+    del y
+    original = tapes.take
+    monkeypatch.setattr(tapes, "take", take)
+    pruner = threading.Thread(target=older.prune, daemon=True)
+    pruner.start()
+    assert pruning.wait(60)
+    (g,) = tg.grad([loss], [x], [1.0])
+    np.testing.assert_allclose(g.numpy(), expected(AT, 12), rtol=1e-11)
+    assert all(value is None for value in older.columns.values[1:])  # once the sweep has ended

@@ -157,8 +157,8 @@ def prune(state: int) -> int:
     """Mark what a live handle reaches (1), which values stay (2) and which have a handle (4).
 
     Returns the number of values to drop. Handles of values that the tape does not keep are marked already.
-    PENDING has the records with a handle. Behind the marks is 1 for each older tape to which a link is left:
-    those that nothing reaches lead nowhere any more.
+    PENDING has the records with a handle. Behind the marks is 1 for each older tape to which a link leads
+    that something reaches.
 
     A reference count above one says that something beside the tape holds the value: its handle. A link
     keeps its value, by which the older tape knows that it is read.
@@ -186,11 +186,8 @@ def prune(state: int) -> int:
         if live[k] & 4:
             held[count_held] = k
             count_held += 1
-        if w & 0xFFFF == LINK:
-            if live[k] == 0:
-                word[k] = LINK
-            elif w >> 16 & 0xFFFF != 0:
-                needed[(w >> 16 & 0xFFFF) - 1] = 1
+        if w & 0xFFFF == LINK and live[k] != 0 and w >> 16 & 0xFFFF != 0:
+            needed[(w >> 16 & 0xFFFF) - 1] = 1
         if live[k] & 1 and form != NONE and freed[k] == 0:
             reads, slot, at = 0, 0, operands(w, form)
             while at != 0:
