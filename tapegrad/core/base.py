@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
@@ -71,7 +72,8 @@ class Extra:
     inference = False  # whether it was made under `inference_mode`
     call: Any = None  # of a Function, in whose forward it was computed from the inputs
     storage: Storage | None = None  # what it shares memory through
-    cells: Sequence[weakref.ref[Cell]] = ()  # what tapes knew it by before its value or role changed
+    # weak references to what tapes knew it by before its value or role changed; a list, once there are such
+    cells: Any = ()
 
     @property
     def exposed(self) -> bool:
@@ -109,18 +111,34 @@ def previous_cells(x: Handle) -> list[Cell]:
     state = x._extra
     if state is None or not state.cells:
         return []
-    state.cells = [r for r in state.cells if r() is not None]
-    return [cell for r in state.cells if (cell := r()) is not None]
+    cells = state.cells.copy()  # another thread may add some
+    for dead in [r for r in cells if r() is None]:
+        with suppress(ValueError):  # another thread was faster
+            state.cells.remove(dead)
+    return list(dict.fromkeys(cell for r in cells if (cell := r()) is not None))
+
+
+def note_cell(state: Extra, cell: Cell) -> None:
+    """Note what tapes know a leaf by, or did."""
+    note, made = weakref.ref(cell), list[weakref.ref[Cell]]()
+    if not state.cells:  # nothing is called from here on, so no other thread comes between
+        state.cells = made
+    state.cells.append(note)
 
 
 def renew(x: Handle) -> None:
     """Let a leaf be known to tapes as another one from now on: what they recorded stays as it was."""
-    if x._at is not None and x._extra is not None:
-        x._extra.cells = [*x._extra.cells, weakref.ref(x._at)]
-        previous_cells(x)
-    before, x._at = x._at, Cell(x)
-    if before is not None:
-        x._at.hooks = before.hooks
+    made = Cell(x)
+    while True:
+        before = x._at
+        if before is not None:
+            made.hooks = before.hooks
+            if x._extra is not None:
+                note_cell(x._extra, before)
+                previous_cells(x)  # which forgets those that are gone
+        if x._at is before:  # else another thread has renewed it; nothing is called from here on
+            x._at = made
+            return
 
 
 def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = False) -> Handle:

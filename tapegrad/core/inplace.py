@@ -24,6 +24,7 @@ from tapegrad.core.base import (
     is_tensor,
     like_of,
     needs_derivative,
+    note_cell,
     renew,
     requires_grad,
     retain,
@@ -52,7 +53,7 @@ from tapegrad.core.grad_mode import (
     is_inference_mode_enabled,
 )
 from tapegrad.core.indices import elements, parts_of, plain_index
-from tapegrad.core.storage import OPEN, STALE, Storage, is_same_part, moved, places, window
+from tapegrad.core.storage import OPEN, STALE, Storage, is_same_part, moved, places, sharing, window
 from tapegrad.errors import DTypeError, GradientError, ReadOnlyError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY
@@ -628,13 +629,30 @@ def lend(x: Handle) -> np.ndarray:
         value.flags.writeable = False
         return value
     value = None
-    life = extra(whole).shown() if is_externally_writable(whole) else None
+    with sharing():
+        life = _life(x)
+        return np.asarray(Loan(x._v, life))
+
+
+def _life(x: Handle) -> Life:
+    """Return what lives while arrays do that are given out of a memory, which is made ready for the first."""
+    storage = extra(x).storage
+    whole = x if storage is None else storage.whole
+    life: Life | None = extra(whole).shown() if is_externally_writable(whole) else None
     if life is None:
-        _plain(x, storage, lambda: None)  # to tapes it is another one from now on
-        life = Life()
-        for handle in _sharers(x, extra(x).storage):
-            extra(handle).shown = weakref.ref(life)
-    return np.asarray(Loan(x._v, life))
+        life, others = Life(), _read_elsewhere(storage)
+        _expose(x, storage, life)  # first: what other threads record meanwhile does not keep the memory
+        _part_with_others(x, storage)
+        # to tapes it is another one from now on
+        _tell(x, storage, _unrecorded(alias_of(whole), whole._v), others)
+        _expose(x, extra(x).storage, life)
+    return life
+
+
+def _expose(x: Handle, storage: Storage | None, life: Life) -> None:
+    """Note that others can write to a memory."""
+    for handle in _sharers(x, storage):
+        extra(handle).shown = weakref.ref(life)
 
 
 def _unrecorded(old: Handle, value: np.ndarray | np.generic) -> Handle:
@@ -654,7 +672,7 @@ def _unrecorded(old: Handle, value: np.ndarray | np.generic) -> Handle:
                 out._at = Cell(out if owner is None else owner)
                 out._at.hooks = old._at.hooks
                 if owner is not None:  # it was a leaf once, and may be one again
-                    extra(owner).cells = [*extra(owner).cells, weakref.ref(out._at)]
+                    note_cell(extra(owner), out._at)
     return out
 
 

@@ -9,6 +9,8 @@ Tensor, a leaf made of a view and a view made while nothing is recorded have sto
 from __future__ import annotations
 
 import functools
+import os
+import threading
 import weakref
 from typing import Any
 
@@ -123,10 +125,29 @@ class Storage:
         return [h for r in self.handles if (h := r()) is not None]
 
 
+_lock = threading.RLock()  # a finalizer may take it again
+
+
+def sharing() -> threading.RLock:
+    """Return the lock to hold, by `with`, while what shares a memory is looked through and replaced."""
+    return _lock
+
+
+def _begin_anew() -> None:
+    """Let a child have a lock that no thread holds."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
+
+
 def _forget(references: list[weakref.ref[Any]], what: object) -> int:
     """Drop weak references to an object, or if it is None dead ones; says how many there may be next time."""
-    n = len(references)
-    references[:n] = [r for r in references[:n] if r() is not what]  # a finalizer may add some meanwhile
+    with sharing():
+        n = len(references)
+        references[:n] = [r for r in references[:n] if r() is not what]  # others may add some meanwhile
     return max(16, 2 * len(references))
 
 

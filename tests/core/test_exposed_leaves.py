@@ -1,6 +1,8 @@
 """Leaves whose memory others can write to, as what `numpy()` gave out lives: each use has its own values."""
 
 import itertools
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from tapegrad.core.dispatch import COPIED
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
+from tapegrad.tape import tape as tapes
 from tapegrad.tape.tape import LARGE
 from tests.core.test_recording_any_op import frames
 
@@ -60,6 +63,63 @@ def test_a_leaf_that_is_given_out_and_not_by_turns(sweep, lent):
     del given_out
     found = SWEEPS[sweep](w, x)
     np.testing.assert_allclose(found.detach().numpy(), 9.0 * x.detach().numpy() ** 2 + 9.0, rtol=1e-14)
+
+
+def give_out(x):
+    x.detach().numpy()
+
+
+def write(x):
+    with tg.no_grad():
+        x += 0.0
+
+
+def let_be_a_constant(x):
+    x.requires_grad_(False)
+    x.requires_grad_(True)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize("change", [give_out, write, let_be_a_constant])
+def test_a_leaf_that_an_older_tape_knew_as_another_one(sweep, change, monkeypatch):
+    monkeypatch.setattr(tapes, "MAX_RECORDS", 64)
+    tapes.close(tapes.current())
+    for _ in range(3):  # what is compiled for the first sweep the others go on with
+        x, w = leaf(), leaf()
+        y = np.sum(x * x)
+        for _ in range(70):
+            w = w * 1.0
+        change(x)
+        z = np.sum(x * 3.0) + y
+        assert z._tape is not y._tape
+        assert SWEEPS[sweep](z, x).tolist() == (2 * x + 3).tolist()
+
+
+def test_threads_that_are_given_out_one_memory_share_it():
+    """And with it the leaf, which each uses by a value that nobody else writes to."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(40):
+            x, found, go = leaf(300), [], threading.Barrier(4)
+
+            def work(x=x, found=found, go=go):
+                go.wait(60)
+                y = np.sum(x * x)
+                given_out = x.detach().numpy()
+                found.append((given_out, *tg.grad(y + np.sum(x * 3.0), x)))
+
+            threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert len(found) == 4
+            for given_out, g in found:
+                assert np.shares_memory(given_out, x.detach().numpy())
+                np.testing.assert_allclose(g.numpy(), (2 * x + 3).detach().numpy(), rtol=1e-14)
+    finally:
+        sys.setswitchinterval(before)
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)

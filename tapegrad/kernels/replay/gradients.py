@@ -624,13 +624,32 @@ def are_young(tape: int, held: int, n: int) -> int:
             at = obj(x).at
             if obj(x).tape != g.none_at_all or at == 0 or at == g.none_at_all:
                 return 0
-            if obj(at).type != g.cell_type:
+            if obj(at).type != g.cell_type or has_previous_cells(x):
                 return 0
             if obj(at).cell_since == g.none_at_all:
                 return 0
             if call(g.long_as, obj(at).cell_since) != call(g.long_as, obj(tape).serial):
                 return 0
     return 1
+
+
+def has_previous_cells(x: int) -> int:
+    """Whether tapes know a leaf by what it was before its value or its role changed."""
+    g, state, args, known = i64(shared()), obj(x).extra, stack(1), 0
+    if state == g.none_at_all:
+        return 0
+    cells = call(g.get_attribute, state, g.cells_text)
+    if cells == 0:
+        invoke(g.error_clear)
+        return 1
+    for k in range(obj(cells).size):  # an empty tuple, or a list
+        cell = call(g.vectorcall, i64(obj(cells).items)[k], args, 0, 0)
+        if cell == 0:
+            invoke(g.error_clear)
+        elif cell != g.none_at_all:
+            known = 1
+        drop_position(cell, 0)
+    return drop_position(cells, known)
 
 
 def is_among(numbers: int, q: int) -> int:
