@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.context_manager import Block
 from tapegrad.core.forward_mode import open_levels, reopened
 from tapegrad.core.grad_mode import (
@@ -26,8 +26,10 @@ from tapegrad.core.grad_mode import (
     is_grad_enabled,
     within,
 )
-from tapegrad.core.saved_values import Packing
+from tapegrad.core.saved_values import Packed, Packing
 from tapegrad.errors import GradientError
+from tapegrad.ops.primitive import Primitive
+from tapegrad.tape.tape import checksum
 from tapegrad.tensor import Tensor, TensorOrArray, alias_of, wrap
 
 if TYPE_CHECKING:
@@ -193,6 +195,22 @@ def _kept(x: Tensor, outer: Packing | None) -> Callable[[], Tensor]:
     return lambda: x
 
 
+class _Seen(Packing):
+    """Lets a function see, of each operation, operands that it was given: leaves, constants and numbers."""
+
+    def __init__(
+        self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], see: Callable[[str, Any], None]
+    ) -> None:
+        super().__init__(pack, unpack)
+        self._see = see
+
+    def save(self, op: Primitive, operands: Sequence[Operand], value: Operand) -> Packed | None:
+        for x in operands:
+            if not isinstance(x, Handle) or x._tape is None:
+                self._see(op.name, value_of(x))
+        return super().save(op, operands, value)
+
+
 class _Frame:
     """One call of a checkpointed function: computes what it saved again when a sweep asks for it."""
 
@@ -206,12 +224,16 @@ class _Frame:
         self.random = np.random.get_state() if random else None  # noqa: NPY002
         self.count = 0
         self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []
+        self.given: list[int] = []  # checksums
         self.found: dict[int, Tensor] = {}
 
     def pack(self, x: Tensor) -> int:
         self.shapes.append((x.shape, x.dtype))
         self.count += 1
         return self.count - 1
+
+    def see(self, name: str, value: Any) -> None:
+        self.given.append(_sum_of(value))
 
     def unpack(self, index: int) -> Tensor:
         value = self.found.pop(index, None)
@@ -238,10 +260,19 @@ class _Frame:
                 raise _Enough
             return seen - 1
 
+        def see(name: str, value: Any) -> None:
+            if next(given, None) != _sum_of(value):
+                raise GradientError(
+                    f"{name} in a checkpointed function was given other numbers (shape {np.shape(value)}) "
+                    "than in its first run; what the function uses besides its arguments must stay as it was "
+                    "until the sweep: pass it as an argument, or a copy of it"
+                )
+
+        given = iter(self.given)
         state = np.random.get_state() if self.random is not None else None  # noqa: NPY002
         if self.random is not None:
             np.random.set_state(self.random)  # noqa: NPY002
-        packing = Packing(pack, found.__getitem__)
+        packing = _Seen(pack, found.__getitem__, see)
         before = _enabled.get()
         try:
             change_mode(packing=packing, forward=None)
@@ -260,6 +291,10 @@ class _Frame:
         value = found.pop(index)
         self.found = found
         return value
+
+
+def _sum_of(value: Any) -> int:
+    return checksum(np.ascontiguousarray(value))
 
 
 def checkpoint(
@@ -289,7 +324,8 @@ def checkpoint(
     Raises
     ------
     GradientError
-        In a sweep: the second call saved other values than the first.
+        In a sweep: the second call saved other values than the first, or an operation in it was given a leaf,
+        an array or a number that has changed.
 
     Examples
     --------
@@ -309,5 +345,5 @@ def checkpoint(
     if not is_grad_enabled():
         return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, preserve_rng_state)
-    with _Packed(Packing(frame.pack, frame.unpack)):
+    with _Packed(_Seen(frame.pack, frame.unpack, frame.see)):
         return function(*args, **kwargs)

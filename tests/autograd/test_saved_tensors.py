@@ -359,6 +359,39 @@ def test_a_function_that_does_something_else_the_second_time_is_an_error():
     assert x.grad.tolist() == [2.0, 4.0]
 
 
+def overwrite(scope):
+    with tg.no_grad():
+        scope["leaf"] *= 2.0
+
+
+CHANGES = {
+    "leaf": overwrite,
+    "array": lambda scope: scope["array"].__imul__(2.0),
+    "number": lambda scope: scope.update(number=3.0),
+    "random": lambda scope: None,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("n", [2, 5000])
+def test_what_a_function_uses_besides_its_arguments_must_not_change(n, name):
+    rng = np.random.default_rng(0)
+    scope = {"leaf": leaf(*np.linspace(1.0, 2.0, n)), "array": np.linspace(1.0, 2.0, n), "number": 2.0}
+
+    def f(x):
+        return np.sum(np.sin(x + (rng.random(n) if name == "random" else scope[name])))
+
+    x = leaf(*np.linspace(0.0, 1.0, n))
+    y = tg.autograd.checkpoint(f, x)
+    CHANGES[name](scope)
+    with pytest.raises(GradientError, match=r"add in a checkpointed function was given other numbers"):
+        tg.grad(y, x)
+    y = tg.autograd.checkpoint(lambda x, w: np.sum(np.sin(x + w)), x, scope["leaf"])
+    at = np.cos(np.array((x + scope["leaf"]).tolist()))
+    overwrite(scope)  # an argument may
+    np.testing.assert_allclose(tg.grad(y, x)[0].numpy(), at, rtol=1e-14)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_files_are_their_maker_s(tmp_path):
