@@ -11,16 +11,18 @@ import numpy as np
 
 from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
+from tapegrad.config import guard_setting
 from tapegrad.core.base import Handle, has_tangent, requires_grad
+from tapegrad.core.dispatch import alias_apart, is_externally_writable
 from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.nodes import Hook
 from tapegrad.engine.plan import at_work
 from tapegrad.engine.sweep import value_or_shape
-from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.errors import DTypeError, GradientError, GraphFreedError, MutationError, ShapeError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to
-from tapegrad.tape.tape import Tape
+from tapegrad.tape.tape import Tape, checksum
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of, recall, record, wrap
 
 __all__ = ["NESTED", "Call", "FunctionCtx", "Kept", "mapped"]
@@ -33,7 +35,7 @@ NESTED = 4  # to which depth lists, tuples and dicts on ctx are looked into
 class Kept:
     """A saved Tensor: itself while it is what it was, else what it was."""
 
-    __slots__ = ("index", "moving", "original", "place", "snapshot")
+    __slots__ = ("checksum", "index", "moving", "original", "place", "snapshot")
 
     def __init__(
         self,
@@ -49,6 +51,20 @@ class Kept:
         self.snapshot: Any = None if place is not None else alias_of(x) if known is None else known
         if place is None and x._extra is not None and x._extra.call is not None:
             self.snapshot, self.original = x, lambda: x
+        self.checksum: int | None = None
+        if place is None and is_externally_writable(x):
+            self.snapshot = alias_apart(self.snapshot)
+            if self.snapshot._v is x._v and guard_setting() == "checksum":
+                self.checksum = checksum(x._v)
+
+    def verify(self, name: str) -> None:
+        """See that what was saved is what it was."""
+        if self.checksum is not None and checksum(self.snapshot._v) != self.checksum:
+            raise MutationError(
+                f"a Tensor of shape {self.snapshot.shape}, dtype {self.snapshot.dtype} was written to after "
+                f"{name} had saved it, and backward needs the values of then; save a copy of it, or record "
+                'under tg.guard("copy")'
+            )
 
 
 def mapped(function: Callable[[Tensor, int], Any], x: Any, depth: int) -> Any:
@@ -235,6 +251,7 @@ class Call:
             return wrap(kept.moving._v) if self.raw else kept.moving
         original = kept.original()
         if kept.place is None:
+            kept.verify(self.name)
             snapshot = kept.snapshot
             unchanged = original is not None and original._v is snapshot._v and original._at == snapshot._at
             found = original if unchanged and original._tape is snapshot._tape else snapshot

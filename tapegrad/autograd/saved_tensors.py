@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.context_manager import Block
+from tapegrad.core.dispatch import alias_apart
 from tapegrad.core.forward_mode import open_levels, reopened
 from tapegrad.core.grad_mode import (
     Mode,
@@ -187,7 +188,7 @@ class _Enough(Exception):
 def _kept(x: Tensor, outer: Packing | None) -> Callable[[], Tensor]:
     """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
     if isinstance(x, Handle):
-        known = alias_of(x)
+        known = alias_apart(x)
         return (lambda: alias_of(known)) if outer is None else outer.keep(x)
     if type(x) is tuple:
         parts = [_kept(part, outer) for part in x]

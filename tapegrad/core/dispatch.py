@@ -13,6 +13,7 @@ from tapegrad.core.base import (
     H,
     Handle,
     Operand,
+    alias_of,
     extra,
     has_tangent,
     is_expected,
@@ -542,6 +543,19 @@ def is_externally_writable(x: Any) -> bool:
             return False
         return x._extra is not None and x._extra.exposed and type(x._v) is ndarray
     return isinstance(x, ndarray)
+
+
+def alias_apart(x: Handle) -> Handle:
+    """A handle with a Tensor's value and history, with a copy of memory that others can write to.
+
+    Memory that is to be compared instead, or is not to be guarded, is the Tensor's.
+    """
+    out: Handle = alias_of(x)
+    if is_externally_writable(x) and guard_setting() != "off":
+        value, compared = x._v, guard_setting() == "checksum" and x._v.flags.forc
+        if value.nbytes <= COPIED or not compared:
+            out._v = value.copy()
+    return out
 
 
 def is_view_of(value: Operand | None, x: Operand | None) -> bool:

@@ -309,7 +309,7 @@ class Plan:
         columns, flags, tape = job.columns, job.flags, job.tape
         for k, known in tape.guards.copy().items():
             if k < columns.n and flags[k] & layout.READ and checksum(columns.values[k]) != known:
-                raise MutationError(_changed(columns, k))
+                raise MutationError(_changed(tape, columns, k))
         for k, call in tape.calls.copy().items():
             if call.released and k < columns.n and flags[k] & layout.ACTIVE:
                 raise GraphFreedError(call.freed())
@@ -496,11 +496,12 @@ def _freed(columns: Columns, k: Record) -> str:
     )
 
 
-def _changed(columns: Columns, k: Record) -> str:
+def _changed(tape: Tape, columns: Columns, k: Record) -> str:
     forms = table.operations()[0][:, layout.FORM]
     reader = next(j for j in range(k, columns.n) if k in columns.operands(j, int(forms[columns.opcode(j)])))
     op, value = BY_OPCODE[columns.opcode(reader)], columns.values[k]
+    name = getattr(tape.attrs.get(reader, {}).get("call"), "name", op.name)  # that of a user's function
     return (
-        f"an array of shape {value.shape}, dtype {value.dtype} was written to after {op.name} had used it, "
+        f"an array of shape {value.shape}, dtype {value.dtype} was written to after {name} had used it, "
         'and the derivative needs the values of then; pass a copy, or record under tg.guard("copy")'
     )

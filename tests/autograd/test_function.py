@@ -12,7 +12,8 @@ import pytest
 import tapegrad as tg
 from tapegrad.autograd import Function, once_differentiable
 from tapegrad.autograd.function import InplaceFunction, NestedIOFunction
-from tapegrad.errors import DTypeError, GradientError, GraphFreedError, ShapeError
+from tapegrad.core.dispatch import COPIED
+from tapegrad.errors import DTypeError, GradientError, GraphFreedError, MutationError, ShapeError
 from tapegrad.tape.tape import close, current
 
 pytestmark = pytest.mark.usefixtures("tape_length")
@@ -1191,3 +1192,69 @@ def test_an_exception_in_backward_leaves_the_graph_usable():
     with pytest.raises(KeyError, match="mine"):
         tg.grad(y, x)
     assert tg.grad(y, x)[0].item() == 6.0
+
+
+class Square(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2.0 * x * g
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("by", ["the array given out", "the leaf"])
+@pytest.mark.parametrize("guard", ["checksum", "copy"])
+@pytest.mark.parametrize("n", [3, COPIED // 8, COPIED // 8 + 1])
+def test_what_was_saved_is_as_it_was_where_others_write_to_it(n, guard, by, create):
+    x = tg.tensor(np.linspace(1.0, 2.0, n), requires_grad=True)
+    given_out = x.detach().numpy()
+    expected = 2.0 * given_out
+    with tg.guard(guard):
+        y = np.sum(Square.apply(x))
+    if by == "the leaf":
+        with tg.no_grad():
+            x *= 3.0
+    else:
+        given_out *= 3.0
+    if n * 8 > COPIED and guard == "checksum":
+        with pytest.raises(MutationError, match="after SquareBackward had used it"):
+            tg.grad(y, x, create_graph=create)
+    else:
+        assert tg.grad(y, x, create_graph=create)[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("n", [3, COPIED // 8, COPIED // 8 + 1])
+def test_what_was_saved_besides_operands_is_as_it_was(n):
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx, g):
+            (w,) = ctx.saved_tensors
+            return w * g
+
+    memory = np.linspace(1.0, 2.0, n)
+    w, x, expected = tg.from_numpy(memory), tg.tensor(np.ones(n), requires_grad=True), memory.tolist()
+    y = np.sum(Scaled.apply(x))
+    memory *= 3.0
+    if n * 8 > COPIED:
+        with pytest.raises(MutationError, match="after ScaledBackward had saved it"):
+            tg.grad(y, x)
+    else:
+        assert tg.grad(y, x)[0].tolist() == expected
+
+
+def test_what_a_checkpoint_is_given_is_as_it_was_where_others_write_to_it():
+    x = leaf()
+    given_out = x.detach().numpy()
+    y = tg.autograd.checkpoint(lambda x: np.sum(x * x * x), x)
+    given_out *= 3.0
+    assert tg.grad(y, x)[0].tolist() == [3.0, 12.0]
