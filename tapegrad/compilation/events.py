@@ -22,6 +22,7 @@ PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
 UNKNOWN = object()
+NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 
@@ -205,7 +206,7 @@ class Trace(NamedTuple):
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(entry[5]) is list else ({}, False)
+            attrs, view = entry[6:8] if type(entry[5]) is list else (NO_ATTRIBUTES, False)
             sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands_of(entry)))
             call = _with_sources(self.calls.get(k), known)
             writes = None

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.compilation.events import (
     FLAT,
+    NO_ATTRIBUTES,
     OUTSIDE,
     RETURNED,
     UNKNOWN,
@@ -353,7 +354,7 @@ class Learner:
             self._brought.append(len(self.entries) + 5)
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
-        self.entries += (op, *history, value, given, attrs or {}, view, None, None, None, shadowed)
+        self.entries += (op, *history, value, given, attrs or NO_ATTRIBUTES, view, None, None, None, shadowed)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""

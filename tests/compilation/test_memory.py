@@ -231,7 +231,7 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
     assert releases.later
     for k, arrays in releases.later.items():
-        assert path.reverse.rows.words[k][ROW_GROUP] == k + 1  # a group knows blocks of its own
+        assert path.reverse.rows.word(k, ROW_GROUP) == k + 1  # a group knows blocks of its own
         later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
