@@ -48,12 +48,13 @@ def forget_steps(rows: Rows) -> None:
         return
     found: dict[int, np.ndarray] = {}
     for k, step in enumerate(rows.steps):
-        if step.kind in FORGOTTEN:
-            operands = (x.array if isinstance(x, Block) else x for x in (*step.reads, *step.writes))
-            owners = {id(x): x for x in map(abi.owner_of, operands)}
-            if all(x.nbytes < LARGE for x in owners.values()):
-                found |= owners
-                rows.steps[k] = FORGOTTEN[step.kind]
+        if step.kind not in FORGOTTEN:
+            continue
+        arrays = [x.array if type(x) is Block else x for x in (*step.reads, *step.writes)]
+        owners = [x if x.base is None else abi.owner_of(x) for x in arrays]
+        if max([x.nbytes for x in owners], default=0) < LARGE:
+            found.update(zip(map(id, owners), owners, strict=True))
+            rows.steps[k] = FORGOTTEN[step.kind]
     rows.kept += found.values()
 
 
@@ -86,7 +87,7 @@ class Releases:
         if reverse is None:
             late: dict[int, int] = {}
         else:
-            ends = (end - 1 for end in reverse.words[layout.ROW_GROUP :: layout.PROGRAM_ROW])
+            ends = (reverse.word(k, layout.ROW_GROUP) - 1 for k in range(len(reverse)))
             late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
         for at, x in large.items():
             if at in late:

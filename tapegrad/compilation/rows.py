@@ -85,7 +85,7 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-EMPTY = array("q", bytes(8 * layout.PROGRAM_ROW))
+NOTHING_THERE = [0] * layout.ROW_OPERANDS
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
@@ -98,7 +98,7 @@ class Rows:
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
-        self.words = array("q")  # of all rows: there may be very many
+        self.words, self.starts = array("q"), array("q")  # of all rows, and with which of them each begins
         self.steps: list[Step] = []
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
@@ -113,11 +113,11 @@ class Rows:
 
     def word(self, k: int, which: int) -> int:
         """Return a word of a row."""
-        return self.words[layout.PROGRAM_ROW * k + which]
+        return self.words[self.starts[k] + which]
 
     def write(self, which: int, *words: int) -> None:
         """Write words of the latest row, from one on."""
-        at = len(self.words) - layout.PROGRAM_ROW + which
+        at = self.starts[-1] + which
         self.words[at : at + len(words)] = array("q", words)
 
     def divide(self) -> None:
@@ -167,9 +167,10 @@ class Rows:
         """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
         if len(self) - first < 2:
             return
-        inner, at = Rows(), layout.PROGRAM_ROW * first
+        inner, at = Rows(), self.starts[first]
         inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
-        del self.words[at:], self.steps[first:]
+        inner.starts = array("q", (start - at for start in self.starts[first:]))
+        del self.words[at:], self.starts[first:], self.steps[first:]
         inner.seal()
         reads = tuple(x for step in inner.steps for x in step.reads)
         writes = tuple(x for step in inner.steps for x in step.writes)
@@ -263,7 +264,9 @@ class Rows:
             function = _silently(function) if silent else function
             self.functions[len(self)] = function
         self.calls = self.calls or rows.steps[k].kind in CALLS
-        self.words += rows.words[layout.PROGRAM_ROW * k : layout.PROGRAM_ROW * (k + 1)]
+        end = rows.starts[k + 1] if k + 1 < len(rows) else len(rows.words)
+        self.starts.append(len(self.words))
+        self.words += rows.words[rows.starts[k] : end]
         self.steps.append(rows.steps[k])
 
     def keep(self, x: Any) -> Any:
@@ -308,7 +311,7 @@ class Rows:
     def addresses(self) -> Iterator[Address]:
         """Where rows read and write, in arrays that they know."""
         for k, step in enumerate(self.steps):
-            count, at = self.word(k, layout.ROW_COUNT), layout.PROGRAM_ROW * k + layout.ROW_PLACES
+            count, at = self.word(k, layout.ROW_COUNT), self.starts[k] + layout.ROW_PLACES
             if k in self.tables:
                 yield from self.tables[k][:count].tolist()
             elif step.kind in CALLS:
@@ -319,11 +322,9 @@ class Rows:
     def places(self) -> Iterator[tuple[Address, Address]]:
         """The words of sealed rows in which addresses are, and these."""
         for k, step in enumerate(self.steps):
-            table, first = (
-                (self.tables[k], 0)
-                if k in self.tables
-                else (self.table, layout.PROGRAM_ROW * k + layout.ROW_PLACES)
-            )
+            table, first = self.table, self.starts[k] + layout.ROW_PLACES
+            if k in self.tables:
+                table, first = self.tables[k], 0
             if step.kind != layout.BY_CALL:
                 for q in range(first, first + self.word(k, layout.ROW_COUNT)):
                     yield abi.address(table) + 8 * q, int(table[q])
@@ -339,7 +340,7 @@ class Rows:
         arena.allocate(self.addresses())
         self.keep(arena)
         for k, step in enumerate(self.steps):
-            count, row = self.word(k, layout.ROW_COUNT), layout.PROGRAM_ROW * k
+            count, row = self.word(k, layout.ROW_COUNT), self.starts[k]
             first = row + layout.ROW_PLACES
             if k in self.tables:
                 self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
@@ -358,26 +359,27 @@ class Rows:
         """Say where blocks of the rows from `first` on begin, and where the last one ends."""
         blocks = self.keep(np.array(ends, np.int64))
         for k in range(first, len(self)):
-            self.words[layout.PROGRAM_ROW * k + layout.ROW_BLOCKS] = abi.address(blocks)
+            self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
 
     def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
-        row = EMPTY[:]
-        row[layout.ROW_KIND], row[layout.ROW_FUNCTION], row[layout.ROW_DATA] = step.kind, function, data
-        row[layout.ROW_EXTENT], row[layout.ROW_COUNT] = step.extent, len(operands)
-        for q, (place, advance, stride) in enumerate(operands):
-            row[layout.ROW_PLACES + q], row[layout.ROW_STEPS + q] = place, advance
-            row[layout.ROW_STRIDES + q] = stride
-        self.words += row
+        count = len(operands)
+        room = max(0, layout.ROW_OPERANDS - count) if step.kind in STOPS else 0
+        row = [step.kind, 0, function, data, step.extent, count, 0, 0]
+        for words in zip(*operands, strict=True) if operands else [()] * 3:
+            row.extend(words)
+            row.extend(NOTHING_THERE[:room])
+        self.starts.append(len(self.words))
+        self.words.extend(row)
         self.steps.append(step)
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
-            self.table = np.frombuffer(self.words, np.int64)  # the words themselves
-            begins = self._begins(self.table.reshape(-1, layout.PROGRAM_ROW))
-            of_groups = self.table[layout.ROW_GROUP :: layout.PROGRAM_ROW]
-            of_groups[:] = np.repeat(begins[1:], np.diff(begins))
+            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int64)
+            begins = self._begins(self.table[starts + layout.ROW_EXTENT])
+            self.table[starts + layout.ROW_GROUP] = np.repeat(begins[1:], np.diff(begins))
             self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
+            self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
         for word, name in (
             (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
             (layout.ADD_REFERENCE, "Py_IncRef"),
@@ -396,13 +398,12 @@ class Rows:
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
-    def _begins(self, table: np.ndarray) -> list[int]:
+    def _begins(self, extents: np.ndarray) -> list[int]:
         """Rows with which groups begin, and the end.
 
         A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
         """
-        kinds, extents = table[:, layout.ROW_KIND], table[:, layout.ROW_EXTENT]
-        grouped = ~np.isin(kinds, STOPS)
+        grouped = np.fromiter((step.kind not in STOPS for step in self.steps), bool)
         together = [False, *(grouped[1:] & grouped[:-1] & (extents[1:] == extents[:-1])).tolist()]
         begins, sums = list[int](), set[Address]()
         for k, step in enumerate(self.steps):
@@ -437,7 +438,7 @@ class Rows:
             inner.run(0, len(inner))
             inner.state[layout.ERRORS_MET] = 0
             return
-        first = layout.PROGRAM_ROW * k + layout.ROW_PLACES
+        first = self.starts[k] + layout.ROW_PLACES
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
                 id(function) == self.word(k, layout.ROW_FUNCTION)
