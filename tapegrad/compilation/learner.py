@@ -43,7 +43,7 @@ from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
-MOST_EVENTS = 1 << 16  # operations of a program
+MOST_EVENTS = 1 << 17  # operations of a program, each of which takes 2 KB and the thread less than 0.1 ms
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 
