@@ -197,7 +197,7 @@ class Trace(NamedTuple):
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         events: list[Event] = []
         entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
-        used = _used(entries)
+        used = _used(entries) if FLAT in self.entries[2::WIDTH] else set()
         numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
@@ -214,7 +214,8 @@ class Trace(NamedTuple):
                 writes = owners.get(self.writes[k].key)
                 if writes is None:
                     raise Unlearnable(WRITTEN)
-            owners[history.key] = len(events) if writes is None else writes
+            if self.writes:
+                owners[history.key] = len(events) if writes is None else writes
             known[history.key] = Source(RESULT, len(events))
             numbers[k] = len(events)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))

@@ -105,10 +105,10 @@ class Reverse(Cotangents):
         for source, root in cotangents:
             self._give(source, root)
         for j in range(len(program.events) - 1, -1, -1):
-            if Source(RESULT, j) not in self.found:
+            ct = self.found.pop(Source(RESULT, j), None)
+            if ct is None:
                 continue
             background.pause()
-            ct = self.found.pop(Source(RESULT, j))
             event = program.events[j]
             wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
             if wanted:
