@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.compilation.events import Source, activity, is_active
+from tapegrad.compilation.events import Source, is_active
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.rows import Rows, is_dense
 from tapegrad.kernels import abi
@@ -23,7 +23,6 @@ class Cotangents:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
-        self.active = activity(program.events)
 
     def _kinds(self) -> set[str]:
         """Dtypes of which there may be sums."""
@@ -37,7 +36,7 @@ class Cotangents:
 
     def _is_active(self, source: Source) -> bool:
         """Whether an operand depends on the arguments."""
-        return is_active(source, self.active)
+        return is_active(source, self.program.active)
 
     def _room(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A buffer of this shape, in which no cotangent lies."""

@@ -22,6 +22,7 @@ PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
 UNKNOWN = object()
+NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
 NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 
@@ -196,7 +197,7 @@ class Trace(NamedTuple):
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         events: list[Event] = []
         entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
-        used = _used(entries)
+        used = _used(entries) if FLAT in self.entries[2::WIDTH] else set()
         numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
@@ -205,7 +206,7 @@ class Trace(NamedTuple):
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(entry[5]) is list else ({}, False)
+            attrs, view = entry[6:8] if type(entry[5]) is list else (NO_ATTRIBUTES, False)
             sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands_of(entry)))
             call = _with_sources(self.calls.get(k), known)
             writes = None
@@ -213,7 +214,8 @@ class Trace(NamedTuple):
                 writes = owners.get(self.writes[k].key)
                 if writes is None:
                     raise Unlearnable(WRITTEN)
-            owners[history.key] = len(events) if writes is None else writes
+            if self.writes:
+                owners[history.key] = len(events) if writes is None else writes
             known[history.key] = Source(RESULT, len(events))
             numbers[k] = len(events)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from sys import getrefcount
@@ -90,7 +91,7 @@ class Follower:
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
         self.reported = 0
         self.ready: Path | None = None
-        self._sources: dict[int, Source] = {}
+        self._ids, self._numbers = array("q"), array("q")  # of Tensors, in order, and which these are
         self._known = 0  # of the events recorded again
         self._stale = True
         self._filled: list[Handle] = []
@@ -140,8 +141,9 @@ class Follower:
         self.results += [self._stand_in() for _ in range(count - len(self.results))]
         for path in self.paths:
             path.describe(self.arguments, self.results)
-        self._sources = {id(x): Source(ARGUMENT, k) for k, x in enumerate(self.arguments)}
-        self._sources |= {id(x): Source(RESULT, k) for k, x in enumerate(self.results)}
+        ids = np.fromiter(map(id, (*self.arguments, *self.results)), np.int64)
+        order = np.argsort(ids)
+        self._ids, self._numbers = array("q", ids[order].tobytes()), array("q", order.tobytes())
         self.state[layout.RUN_FUNCTION] = programs.address()
         self._stale = False
 
@@ -171,7 +173,8 @@ class Follower:
 
     def _source(self, x: Handle) -> Source:
         """What a Tensor stands for here: the result that was last written to it."""
-        source = self._sources[id(x)]
+        k = self._numbers[bisect_left(self._ids, id(x))] - len(self.arguments)
+        source = Source(RESULT, k) if k >= 0 else Source(ARGUMENT, k + len(self.arguments))
         writes = self.program.writes
         if not writes or source.kind == ARGUMENT or source.value not in writes:
             return source

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.compilation.events import (
     FLAT,
+    NO_ATTRIBUTES,
     OUTSIDE,
     RETURNED,
     UNKNOWN,
@@ -42,7 +43,7 @@ from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
-MOST_EVENTS = 1 << 16  # operations of a program
+MOST_EVENTS = 1 << 17  # operations of a program, each of which takes 2 KB and the thread less than 0.1 ms
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 
@@ -353,7 +354,7 @@ class Learner:
             self._brought.append(len(self.entries) + 5)
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
-        self.entries += (op, *history, value, given, attrs or {}, view, None, None, None, shadowed)
+        self.entries += (op, *history, value, given, attrs or NO_ATTRIBUTES, view, None, None, None, shadowed)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""

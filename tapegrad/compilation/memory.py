@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from tapegrad.compilation.rows import Rows, Step
+from tapegrad.compilation.rows import Block, Rows, Step
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 
 LARGE = 1 << 18  # bytes of an array from which on it is given back, and none is kept of a call learned from
+MOST_STEPS = 1 << 14  # rows of a program that is planned
 DONT_NEED = 4  # MADV_DONTNEED
+FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL)}
 
 
 @functools.cache
@@ -38,6 +40,22 @@ def give_back(x: np.ndarray) -> None:
         begin = -(-abi.address(x) // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (abi.address(x) + x.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)
+
+
+def forget_steps(rows: Rows) -> None:
+    """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which."""
+    if len(rows) <= MOST_STEPS:
+        return
+    found: dict[int, np.ndarray] = {}
+    for k, step in enumerate(rows.steps):
+        if step.kind not in FORGOTTEN:
+            continue
+        arrays = [x.array if type(x) is Block else x for x in (*step.reads, *step.writes)]
+        owners = [x if x.base is None else abi.owner_of(x) for x in arrays]
+        if max([x.nbytes for x in owners], default=0) < LARGE:
+            found.update(zip(map(id, owners), owners, strict=True))
+            rows.steps[k] = FORGOTTEN[step.kind]
+    rows.kept += found.values()
 
 
 class Releases:
@@ -69,7 +87,7 @@ class Releases:
         if reverse is None:
             late: dict[int, int] = {}
         else:
-            ends = (row[layout.ROW_GROUP] - 1 for row in reverse.words)
+            ends = (reverse.word(k, layout.ROW_GROUP) - 1 for k in range(len(reverse)))
             late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
         for at, x in large.items():
             if at in late:

@@ -41,8 +41,6 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import REPORTED
 from tapegrad.kernels.words import Address
 
-MOST_STEPS = 1 << 14  # of a program that is planned
-
 
 class Plan:
     """Rows in another order.
@@ -107,12 +105,11 @@ class Plan:
     def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row as it is; a product of a cotangent that may be scaled is."""
         self.rows.repeat(rows, k, silent)
-        row = self.rows.words[-1]
-        if row[layout.ROW_KIND] == layout.BY_PRODUCT and row[layout.SCALED_SIZE]:
+        if rows.steps[k].kind == layout.BY_PRODUCT and rows.word(k, layout.SCALED_SIZE):
             char = rows.steps[k].writes[0].dtype.char
             if char not in self._scaled:
                 self._scaled[char] = self.rows.keep(scaling(char))
-            row[layout.SCALED_BY] = abi.address(self._scaled[char].words)
+            self.rows.write(layout.SCALED_BY, abi.address(self._scaled[char].words))
 
     def _uses(self, items: Sequence[Item], cleared: set[int]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array.

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.compilation import background
+from tapegrad.compilation import background, memory
 from tapegrad.compilation.explanation import several
-from tapegrad.compilation.memory import LARGE
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import importing
 from tapegrad.tape import pool
@@ -116,8 +115,8 @@ class Planning:
         """Make the plan."""
         try:
             rows, reverse = self._program.rows, self._reverse
-            if len(rows) + (0 if reverse is None else len(reverse.rows)) > _module().MOST_STEPS:
-                self.reason = f"it has more than {_module().MOST_STEPS} steps"
+            if len(rows) + (0 if reverse is None else len(reverse.rows)) > memory.MOST_STEPS:
+                self.reason = f"it has more than {memory.MOST_STEPS:,} steps"
                 return True
             forward = rows, self._begin, len(self._program.events)
             backward = None if reverse is None else (reverse.rows, len(reverse.pools))
@@ -147,7 +146,7 @@ class Planning:
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
             del known
-            if any(x.nbytes >= LARGE for x in outputs):
+            if any(x.nbytes >= memory.LARGE for x in outputs):
                 pool.trim()
             return True
         if self.reason:

@@ -34,7 +34,7 @@ from tapegrad.compilation.events import (
     Source,
     activity,
 )
-from tapegrad.compilation.memory import LARGE, Releases, give_back
+from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
@@ -275,7 +275,9 @@ class Program:
         self.rows.seal()
         self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
-        self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
+        self.owners: Sequence[int] = range(len(events))
+        if any(event.writes is not None for event in events):
+            self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
         self._find_writes()
         self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
         self.operands_brought = [
@@ -286,10 +288,12 @@ class Program:
         ]
         known = [] if before is None else before.exact[: self.shared]
         self.exact: list[bool] = self._verified(events, known) if exact is None else exact
+        forget_steps(self.rows)
 
     def _add(self, event: Event, k: int, unused: bool) -> None:
         """Add buffers and a row for an event."""
-        event = event._replace(attrs=self._attributes(event))
+        attrs = self._attributes(event)
+        event = event if attrs is event.attrs else event._replace(attrs=attrs)
         operands = [self._operand(source, event) for source in event.operands]
         self.live.append(operands)
         seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
@@ -377,11 +381,12 @@ class Program:
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
         background.pause()
-        operands = tuple(
-            Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
-            for source, x in zip(event.operands, self.live[k], strict=True)
-        )
-        attrs, value = self.attrs[k], self.values[k]
+        operands, attrs, value = event.operands, self.attrs[k], self.values[k]
+        if any(source.kind == LIVE and np.ndim(source.value) for source in operands):
+            operands = tuple(
+                Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
+                for source, x in zip(operands, self.live[k], strict=True)
+            )
         return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:

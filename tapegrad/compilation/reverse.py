@@ -25,6 +25,7 @@ from tapegrad.compilation.computing import (
 )
 from tapegrad.compilation.cotangents import Cotangents
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, is_active
+from tapegrad.compilation.memory import forget_steps
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
 from tapegrad.compilation.rules import Applied, Known, steps_of
@@ -104,10 +105,10 @@ class Reverse(Cotangents):
         for source, root in cotangents:
             self._give(source, root)
         for j in range(len(program.events) - 1, -1, -1):
-            if Source(RESULT, j) not in self.found:
+            ct = self.found.pop(Source(RESULT, j), None)
+            if ct is None:
                 continue
             background.pause()
-            ct = self.found.pop(Source(RESULT, j))
             event = program.events[j]
             wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
             if wanted:
@@ -115,6 +116,7 @@ class Reverse(Cotangents):
             self._let_go(ct)
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self.rows.seal()
+        forget_steps(self.rows)
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +85,7 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-EMPTY = array("q", bytes(8 * layout.PROGRAM_ROW))
+NOTHING_THERE = [0] * layout.ROW_OPERANDS
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
@@ -98,7 +98,7 @@ class Rows:
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
-        self.words: list[array[int]] = []  # of which there may be very many
+        self.words, self.starts = array("q"), array("q")  # of all rows, and with which of them each begins
         self.steps: list[Step] = []
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
@@ -109,11 +109,20 @@ class Rows:
         self.state = self.memory.data
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self.steps)
+
+    def word(self, k: int, which: int) -> int:
+        """Return a word of a row."""
+        return self.words[self.starts[k] + which]
+
+    def write(self, which: int, *words: int) -> None:
+        """Write words of the latest row, from one on."""
+        at = self.starts[-1] + which
+        self.words[at : at + len(words)] = array("q", words)
 
     def divide(self) -> None:
         """Let the next row begin a group."""
-        self.divisions.add(len(self.words))
+        self.divisions.add(len(self))
 
     def nothing(self) -> None:
         """Add a row that does nothing."""
@@ -123,7 +132,7 @@ class Rows:
         self, function: Callable[[], None], reads: Sequence[Any], writes: Sequence[np.ndarray]
     ) -> None:
         """Add a call of a function that only Python can make, and say which arrays it reads and writes."""
-        self.functions[len(self.words)], self.calls = function, True
+        self.functions[len(self)], self.calls = function, True
         arrays = tuple(x for x in reads if isinstance(x, np.ndarray))
         self._add(Step(layout.BY_PYTHON, function, arrays, tuple(writes)), 0, 0, [])
 
@@ -156,15 +165,16 @@ class Rows:
 
     def fold(self, first: int, kept: int) -> None:
         """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
-        if len(self.words) - first < 2:
+        if len(self) - first < 2:
             return
-        inner, table = Rows(), self.words[first:]
-        inner.words, inner.steps, inner.kept = table, self.steps[first:], self.kept[kept:]
-        del self.words[first:], self.steps[first:]
+        inner, at = Rows(), self.starts[first]
+        inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
+        inner.starts = array("q", (start - at for start in self.starts[first:]))
+        del self.words[at:], self.starts[first:], self.steps[first:]
         inner.seal()
         reads = tuple(x for step in inner.steps for x in step.reads)
         writes = tuple(x for step in inner.steps for x in step.writes)
-        self._add(Step(layout.BY_ROWS, inner, reads, writes), abi.address(inner.memory), len(table), [])
+        self._add(Step(layout.BY_ROWS, inner, reads, writes), abi.address(inner.memory), len(inner), [])
 
     def product(
         self, a: np.ndarray, b: np.ndarray, out: np.ndarray, cotangent: np.ndarray | None = None
@@ -183,11 +193,9 @@ class Rows:
             return False
         places = [(abi.address(x), 0, 0) for x in arrays]
         self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
-        words, row = abi.product_words(a, b, out), self.words[-1]
-        row[layout.ROW_STEPS : layout.ROW_STEPS + len(words)] = array("q", words)
+        self.write(layout.ROW_STEPS, *abi.product_words(a, b, out))
         if cotangent is not None and _is_scaled(a, b, out, cotangent):
-            row[layout.SCALED_OPERAND] = int(cotangent is b)
-            row[layout.SCALED_SIZE] = math.prod(cotangent.shape[-2:])
+            self.write(layout.SCALED_OPERAND, int(cotangent is b), math.prod(cotangent.shape[-2:]))
         return True
 
     def reduce(self, ufunc: np.ufunc, x: np.ndarray, out: np.ndarray, is_mean: bool = False) -> bool:
@@ -206,7 +214,7 @@ class Rows:
         places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
         self._add(step, loop, data, places)
-        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, char)
+        self.write(layout.ROW_CLEARS, clears_errors(ufunc, char))
         return True
 
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
@@ -237,7 +245,7 @@ class Rows:
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return False
         self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
-        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, kinds)
+        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
         return True
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
@@ -254,9 +262,11 @@ class Rows:
         function = rows.functions.get(k)
         if function is not None:
             function = _silently(function) if silent else function
-            self.functions[len(self.words)] = function
+            self.functions[len(self)] = function
         self.calls = self.calls or rows.steps[k].kind in CALLS
-        self.words.append(rows.words[k][:])
+        end = rows.starts[k + 1] if k + 1 < len(rows) else len(rows.words)
+        self.starts.append(len(self.words))
+        self.words += rows.words[rows.starts[k] : end]
         self.steps.append(rows.steps[k])
 
     def keep(self, x: Any) -> Any:
@@ -270,9 +280,9 @@ class Rows:
         That is by how many bytes for an element, and besides after how many elements, by how many bytes.
         """
         words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
-        table = self.tables[len(self.words)] = np.array(words, np.int64)
+        table = self.tables[len(self)] = np.array(words, np.int64)
         self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
-        self.words[-1][layout.ROW_COUNT] = len(places)
+        self.write(layout.ROW_COUNT, len(places))
 
     def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""
@@ -280,7 +290,7 @@ class Rows:
         if not found[0]:
             raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
         self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
-        self.words[-1][layout.ROW_CLEARS] = clears_errors(ufunc, kinds)
+        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
 
     def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:
         """Add a kernel of a rule for operands that are known by their places."""
@@ -300,24 +310,23 @@ class Rows:
 
     def addresses(self) -> Iterator[Address]:
         """Where rows read and write, in arrays that they know."""
-        for k, row in enumerate(self.words):
+        for k, step in enumerate(self.steps):
+            count, at = self.word(k, layout.ROW_COUNT), self.starts[k] + layout.ROW_PLACES
             if k in self.tables:
-                yield from self.tables[k][: row[layout.ROW_COUNT]].tolist()
-            elif row[layout.ROW_KIND] in (layout.BY_CALL, layout.BY_PYTHON):
-                yield from (abi.address(x) for x in (*self.steps[k].reads, *self.steps[k].writes) if x.size)
+                yield from self.tables[k][:count].tolist()
+            elif step.kind in CALLS:
+                yield from (abi.address(x) for x in (*step.reads, *step.writes) if x.size)
             else:
-                yield from row[layout.ROW_PLACES : layout.ROW_PLACES + row[layout.ROW_COUNT]]
+                yield from self.words[at : at + count]
 
     def places(self) -> Iterator[tuple[Address, Address]]:
         """The words of sealed rows in which addresses are, and these."""
-        for k, row in enumerate(self.words):
-            table, first = (
-                (self.tables[k], 0)
-                if k in self.tables
-                else (self.table, layout.PROGRAM_ROW * k + layout.ROW_PLACES)
-            )
-            if row[layout.ROW_KIND] != layout.BY_CALL:
-                for q in range(first, first + row[layout.ROW_COUNT]):
+        for k, step in enumerate(self.steps):
+            table, first = self.table, self.starts[k] + layout.ROW_PLACES
+            if k in self.tables:
+                table, first = self.tables[k], 0
+            if step.kind != layout.BY_CALL:
+                for q in range(first, first + self.word(k, layout.ROW_COUNT)):
                     yield abi.address(table) + 8 * q, int(table[q])
 
     def arrays(self) -> Iterator[np.ndarray]:
@@ -330,46 +339,47 @@ class Rows:
         """Read and write in an arena what has a place there."""
         arena.allocate(self.addresses())
         self.keep(arena)
-        for k, row in enumerate(self.words):
+        for k, step in enumerate(self.steps):
+            count, row = self.word(k, layout.ROW_COUNT), self.starts[k]
+            first = row + layout.ROW_PLACES
             if k in self.tables:
-                count = row[layout.ROW_COUNT]
                 self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
-            elif row[layout.ROW_KIND] == layout.BY_CALL:
-                known = self.steps[k].function
-                function, args = found = arena.moved(known)
-                if found is not known:
+            elif step.kind == layout.BY_CALL:
+                function, args = found = arena.moved(step.function)
+                if found is not step.function:
                     self.kept.append(found)
-                    row[layout.ROW_FUNCTION], row[layout.ROW_COUNT] = id(function), len(args)
-                    row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)] = array("q", map(id, args))
+                    self.words[row + layout.ROW_FUNCTION] = id(function)
+                    self.words[row + layout.ROW_COUNT] = len(args)
+                    self.words[first : first + len(args)] = array("q", map(id, args))
             else:
-                for q in range(layout.ROW_PLACES, layout.ROW_PLACES + row[layout.ROW_COUNT]):
-                    row[q] = arena.place(row[q])
+                for q in range(first, first + count):
+                    self.words[q] = arena.place(self.words[q])
 
     def in_blocks(self, first: int, ends: Sequence[int]) -> None:
         """Say where blocks of the rows from `first` on begin, and where the last one ends."""
         blocks = self.keep(np.array(ends, np.int64))
-        for row in self.words[first:]:
-            row[layout.ROW_BLOCKS] = abi.address(blocks)
+        for k in range(first, len(self)):
+            self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
 
     def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
-        row = EMPTY[:]
-        row[layout.ROW_KIND], row[layout.ROW_FUNCTION], row[layout.ROW_DATA] = step.kind, function, data
-        row[layout.ROW_EXTENT], row[layout.ROW_COUNT] = step.extent, len(operands)
-        for q, (place, advance, stride) in enumerate(operands):
-            row[layout.ROW_PLACES + q], row[layout.ROW_STEPS + q] = place, advance
-            row[layout.ROW_STRIDES + q] = stride
-        self.words.append(row)
+        count = len(operands)
+        room = max(0, layout.ROW_OPERANDS - count) if step.kind in STOPS else 0
+        row = [step.kind, 0, function, data, step.extent, count, 0, 0]
+        for words in zip(*operands, strict=True) if operands else [()] * 3:
+            row.extend(words)
+            row.extend(NOTHING_THERE[:room])
+        self.starts.append(len(self.words))
+        self.words.extend(row)
         self.steps.append(step)
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
-        begins, group = self._begins(), len(self.words)
-        for k in range(len(self.words) - 1, -1, -1):
-            if k + 1 in begins:
-                group = k + 1
-            self.words[k][layout.ROW_GROUP] = group
-        self.table = np.frombuffer(b"".join(self.words), np.int64).copy()
-        self.state[layout.PROGRAM_ROWS] = abi.address(self.table) if self.words else 0
+        if self.words:
+            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int64)
+            begins = self._begins(self.table[starts + layout.ROW_EXTENT])
+            self.table[starts + layout.ROW_GROUP] = np.repeat(begins[1:], np.diff(begins))
+            self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
+            self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
         for word, name in (
             (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
             (layout.ADD_REFERENCE, "Py_IncRef"),
@@ -382,32 +392,29 @@ class Rows:
             self.state[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
-        self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self.words)
+        self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self)
         work = sum(step.extent or sum(x.size for x in step.writes) for step in self.steps)
         self.state[layout.RUNS_LONG] = work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
-    def _begins(self) -> set[int]:
+    def _begins(self, extents: np.ndarray) -> list[int]:
         """Rows with which groups begin, and the end.
 
         A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
         """
-        begins, sums = {len(self.words)}, set[Address]()
+        grouped = np.fromiter((step.kind not in STOPS for step in self.steps), bool)
+        together = [False, *(grouped[1:] & grouped[:-1] & (extents[1:] == extents[:-1])).tolist()]
+        begins, sums = list[int](), set[Address]()
         for k, step in enumerate(self.steps):
-            reads = [abi.address(x) for x in step.reads if isinstance(x, np.ndarray) and x.ndim == 0]
             out = step.writes[0] if step.extent > 1 and step.writes else None
-            summed = {abi.address(out)} if isinstance(out, np.ndarray) and out.ndim == 0 else set[Address]()
-            if (
-                k == 0
-                or k in self.divisions
-                or not _together(self.words[k - 1], self.words[k])
-                or any(x in sums for x in reads if x not in summed)
-            ):
-                begins.add(k)
-                sums = set()
-            sums |= summed
-        return begins
+            summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None
+            if not together[k] or k in self.divisions or (sums and _reads(step, sums - {summed})):
+                begins.append(k)
+                sums.clear()
+            if summed is not None:
+                sums.add(summed)
+        return [*begins, len(self)]
 
     def run(self, begin: int, end: int) -> None:
         """Run rows from `begin` to before `end`."""
@@ -426,16 +433,16 @@ class Rows:
 
     def _again(self, k: int) -> None:
         """Make a call that has raised an error once more, for the error."""
-        row = self.words[k]
-        if row[layout.ROW_KIND] == layout.BY_ROWS:
+        if self.steps[k].kind == layout.BY_ROWS:
             inner = self.steps[k].function
-            inner.run(0, row[layout.ROW_DATA])
+            inner.run(0, len(inner))
             inner.state[layout.ERRORS_MET] = 0
             return
+        first = self.starts[k] + layout.ROW_PLACES
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
-                id(function) == row[layout.ROW_FUNCTION]
-                and array("q", map(id, args)) == row[layout.ROW_PLACES : layout.ROW_PLACES + len(args)]
+                id(function) == self.word(k, layout.ROW_FUNCTION)
+                and array("q", map(id, args)) == self.words[first : first + len(args)]
             ):
                 function(*args)
 
@@ -542,14 +549,9 @@ def _is_scaled(a: np.ndarray, b: np.ndarray, out: np.ndarray, ct: np.ndarray) ->
     return is_dense(ct) or is_dense(np.swapaxes(ct, -1, -2))
 
 
-def _together(row: array[int], following: array[int]) -> bool:
-    """Whether two rows belong to one group."""
-    kinds = row[layout.ROW_KIND], following[layout.ROW_KIND]
-    return (
-        kinds[0] not in STOPS
-        and kinds[1] not in STOPS
-        and row[layout.ROW_EXTENT] == following[layout.ROW_EXTENT]
-    )
+def _reads(step: Step, numbers: Collection[Address]) -> bool:
+    """Whether a step reads one of these numbers."""
+    return any(isinstance(x, np.ndarray) and x.ndim == 0 and abi.address(x) in numbers for x in step.reads)
 
 
 def _extent(operands: Sequence[Any]) -> int:

@@ -239,9 +239,13 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         value = value[()]
     out = record_natively(op, value, operands, attrs, values)
     if out is None:
-        out = _record(op, value, operands, attrs)
-        if any(value_of(x) is not known for x, known in zip(operands, values, strict=True)):
-            return _applied(op, operands, attrs)  # a finalizer has written to one: its history is another
+        out = _matched(op, value, operands, attrs)
+        if out is None and _have(operands, values):
+            out = _unmatched(op, value, operands, attrs)
+        if out is None or not _have(operands, values):
+            # The call has left its program, whose buffers these were, or a finalizer has written to one: its
+            # history is another now.
+            return _applied(op, operands, attrs)
     if expected and id(out) in expected:
         return out
     if (
@@ -253,6 +257,11 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
     ):
         join(operands[0], out, values[0])
     return out
+
+
+def _have(operands: Sequence[Operand], values: Sequence[Operand]) -> bool:
+    """Whether operands still have these values."""
+    return all(value_of(x) is known for x, known in zip(operands, values, strict=True))
 
 
 def record_natively(
@@ -273,16 +282,27 @@ def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attrib
 
 def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
+    known = _matched(op, value, operands, attrs)
+    return _unmatched(op, value, operands, attrs) if known is None else known
+
+
+def _matched(
+    op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None
+) -> Handle | None:
+    """The Tensor that a program at work has for a result; if it has none, the call may leave it."""
     mode = enabled()
     if type(mode) is Mode and mode.matcher is not None:
-        known = mode.matcher.match(op, value, operands, attrs)
-        if known is not None:
-            return known
-        out = _record_anew(op, value, operands, attrs)
-        if out._tape is None and mode.plain:
-            mode.matcher.note_plain(op, operands, attrs, out)
-        return out
-    return _record_anew(op, value, operands, attrs)
+        return mode.matcher.match(op, value, operands, attrs)
+    return None
+
+
+def _unmatched(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+    """The Tensor of a new record, of which a program that is learned is told."""
+    mode = enabled()
+    out = _record_anew(op, value, operands, attrs)
+    if type(mode) is Mode and mode.matcher is not None and out._tape is None and mode.plain:
+        mode.matcher.note_plain(op, operands, attrs, out)
+    return out
 
 
 def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:

@@ -683,6 +683,21 @@ def test_eight_ways_are_learned_and_no_more():
     assert [len(kind.ways) for kind in compiled.explain().kinds] == [8] * abi.native()
 
 
+def test_a_call_that_goes_on_for_longer_is_learned_once():
+    def f(x, n):
+        a, b = x[0], x[1]
+        total = 0.0
+        for _ in range(n):
+            total = total + np.sum(np.ones(3) * a * b)
+        return -total / n
+
+    compiled, x = tg.compile(f, wait=True), np.arange(6.0).reshape(2, 3)
+    for n in (2, 2, 2, 3, 3, 3, 2, 3):
+        assert compiled.grad(x, n).tobytes() == tg.func.grad(f)(x, n).tobytes()
+    for kind in compiled.explain().kinds:
+        assert sorted(way.operations for way in kind.ways) == [12, 16] and len(kind.left) == 1
+
+
 @pytest.mark.parametrize(("limit", "most"), [("MOST_EVENTS", 4), ("MOST_BYTES", 4 * 24 + 8)])
 def test_what_is_too_large_is_recorded(monkeypatch, limit, most):
     monkeypatch.setattr(learner, limit, most)

@@ -426,10 +426,10 @@ def test_a_plan_stays_that_computes_calls_between_those_it_cannot(replay):
 
 
 def test_more_steps_than_a_plan_has(monkeypatch):
-    monkeypatch.setattr(plan, "MOST_STEPS", 9)
+    monkeypatch.setattr(memory, "MOST_STEPS", 9)
     compiled = compare(lambda x: np.sum(x * x * x * x * x), [np.ones(50)] * CALLS, np.float64)
     assert "not fused: it has more than 9 steps" in compiled.explain()
-    monkeypatch.setattr(plan, "MOST_STEPS", 100)
+    monkeypatch.setattr(memory, "MOST_STEPS", 100)
     assert fused(compare(lambda x: np.sum(x * x * x * x * x), [np.ones(50)] * CALLS, np.float64))
 
 
@@ -897,7 +897,7 @@ def test_scaling_is_of_cotangents_alone_that_are_subnormal():
     def product(given):
         rows, out, ct = Rows(), np.zeros(x.shape), given.copy()
         assert rows.product(ct, y, out, ct)
-        rows.words[0][SCALED_BY] = abi.address(words.words)
+        rows.write(SCALED_BY, abi.address(words.words))
         rows.seal()
         rows.run(0, 1)
         return out

@@ -1,5 +1,6 @@
 """Large arrays of programs, whose pages are given back, are right whatever a call does."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.memory import LARGE, Releases, give_back
+from tapegrad.compilation.rows import NOTHING
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import ROW_GROUP, SHADOWED
 
@@ -231,10 +233,30 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
     assert releases.later
     for k, arrays in releases.later.items():
-        assert path.reverse.rows.words[k][ROW_GROUP] == k + 1  # a group knows blocks of its own
+        assert path.reverse.rows.word(k, ROW_GROUP) == k + 1  # a group knows blocks of its own
         later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
+
+
+@pytest.mark.parametrize("most", [7, 8, 1 << 14])  # the function has eight rows, more in reverse
+@pytest.mark.parametrize("n", [3, LARGE // 8 - 1, LARGE // 8])
+def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypatch):
+    monkeypatch.setattr(memory, "MOST_STEPS", most)
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    compiled = compare(lambda x: np.sum(np.tanh(x[1:] * 2.0 + 0.5) * np.exp(x[:-1])), [np.ones(n + 1)] * 3)
+    gc.collect()
+    spoiled = [np.full(size, np.nan) for size in (1, 2, n, 1) for _ in range(20)]  # where something was
+    (kind,) = compiled._kinds.values()
+    path = kind.matcher.paths[0]
+    for rows, is_long in ((path.program.rows, most < 8), (path.reverse.rows, most < 1 << 14)):
+        loops = [step for step in rows.steps if step.kind in memory.FORGOTTEN and step != NOTHING]
+        assert loops or is_long
+        assert all(step.reads for step in loops) or (is_long and n < LARGE // 8)
+    x = np.linspace(-1.0, 1.0, n + 1)
+    found, wanted = compiled.grad(x), tg.func.grad(compiled.plain)(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    assert len(spoiled) == 80
 
 
 PEAK = """

@@ -333,28 +333,30 @@ WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES =
 # floating-point numbers are, and those that were met; then the events, whether anybody has a Tensor of one,
 # where a Tensor keeps what refers to it weakly, what runs the rows in reverse, and how many there are. For a
 # function of Python's: the first row and the end, where it came to, which errors of numbers are told, and
-# where False and True are. A row: what it does, the row behind its group, a function with its data, over how
-# many elements, how many operands; where the blocks of its group begin, and the end, or 0 where all have as
-# many elements; whether its loop clears flags of errors; of the operands addresses, by how many bytes for
-# each element they advance, and the strides of a ufunc's loop: 0 for a number. Or the objects that a function
-# of Python's is called with. What only a group knows starts anew with each block: it does not advance. A
-# fused kernel has its operands in words of its own, ROW_DATA: addresses, advances, after how many elements
-# they advance besides, by how many bytes, and room for the addresses of a block; where it gives 0 the rows
-# are not to be used: ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart
-# as a block has elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction
-# has what it begins with, the elements, where it goes, and a divisor. A product of matrices, or of as many as
-# a stack has, has extents and strides in ROW_STEPS, and in the last places which operand may be scaled, how
-# many elements that has for each product, and words for that, or 0. Sums of short rows have what they begin
-# with, the elements and where they go; how many elements a row has is ROW_DATA.
+# where False and True are. With which word each row begins ROW_STARTS says, where that lies. A row: what it
+# does, the row behind its group, a function with its data, over how many elements, how many operands; where
+# the blocks of its group begin, and the end, or 0 where all have as many elements; whether its loop clears
+# flags of errors; of the operands addresses, by how many bytes for each element they advance, and the strides
+# of a ufunc's loop: 0 for a number. Or the objects that a function of Python's is called with. What only a
+# group knows starts anew with each block: it does not advance. A fused kernel has its operands in words
+# of its own, ROW_DATA: addresses, advances, after how many elements they advance besides, by how many
+# bytes, and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A
+# total is the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with
+# what it begins, where it goes, and by what it is divided, or 0. A reduction has what it begins with, the
+# elements, where it goes, and a divisor. A product of matrices, or of as many as a stack has, has extents
+# and strides in ROW_STEPS, and in the last places which operand may be scaled, how many elements that has
+# for each product, and words for that, or 0. Sums of short rows have what they begin with, the elements
+# and where they go; how many elements a row has is ROW_DATA. A row of a group has words for its operands
+# alone, one kind behind the other; any other for as many as there may be.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
-    FIRST_ROW, END_ROW, CAME_TO, REPORTED, ADD_REFERENCE, RUNS_LONG, RELEASE_LOCK, TAKE_LOCK, NO_AND_YES,
-    RUN_WORDS,
-) = *range(24), 25  # fmt: skip
+    FIRST_ROW, END_ROW, CAME_TO, REPORTED, ADD_REFERENCE, RUNS_LONG, RELEASE_LOCK, TAKE_LOCK, ROW_STARTS,
+    NO_AND_YES, RUN_WORDS,
+) = *range(25), 26  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_KIND, ROW_GROUP, ROW_FUNCTION, ROW_DATA, ROW_EXTENT, ROW_COUNT, ROW_BLOCKS, ROW_CLEARS = range(8)
-ROW_PLACES, ROW_STEPS, ROW_STRIDES, PROGRAM_ROW = 8, 16, 24, 32
+ROW_PLACES, ROW_STEPS, ROW_STRIDES = 8, 16, 24  # of rows without a group
 SCALED_OPERAND, SCALED_SIZE, SCALED_BY = ROW_PLACES + 5, ROW_PLACES + 6, ROW_PLACES + 7
 RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION, MOVE_WORDS = range(5)
 # A ufunc's inner loop, a kernel of a rule, a call, a stop, a fused kernel, sums of short rows in a group, a

@@ -28,7 +28,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
     """
     s, row, thread = i64(state), begin, 0
     while row < end:
-        at = s.program_rows + 8 * PROGRAM_ROW * row
+        at = row_at(state, row)
         kind = i64(at).row_kind
         if kind == BY_PYTHON or kind == BY_CALL or kind == BY_ROWS:
             take_lock(state, thread)
@@ -62,11 +62,17 @@ def rows_from(state: int, begin: int, end: int) -> int:
             row += 1
         else:
             stop = min(end, i64(at).row_group)
-            if run_group(state, at, stop - row) == 0:
+            if run_group(state, row, stop) == 0:
                 s[ABANDONED] = 1
             row = stop
     take_lock(state, thread)
     return end
+
+
+def row_at(state: int, row: int) -> int:
+    """Where a row is."""
+    s = i64(state)
+    return s.program_rows + 8 * i64(s.row_starts)[row]
 
 
 def take_lock(state: int, thread: int) -> int:
@@ -84,17 +90,18 @@ def note_errors(state: int, at: int) -> int:
     return 1
 
 
-def run_group(state: int, at: int, count: int) -> int:
-    """Run so many rows block by block; 0 where one has found that it cannot be."""
-    extent, blocks, low, k, good = i64(at).row_extent, i64(at).row_blocks, 0, 0, 1
+def run_group(state: int, begin: int, end: int) -> int:
+    """Run rows from `begin` to before `end` block by block; 0 where one has found that it cannot be."""
+    first, low, k, good = i64(row_at(state, begin)), 0, 0, 1
+    extent, blocks = first.row_extent, first.row_blocks
     while low < extent:
         high = min(low + PROGRAM_BLOCK, extent)
         if blocks != 0:
             k += 1
             high = i64(blocks)[k]
-        for q in range(count):
-            note_errors(state, at + 8 * PROGRAM_ROW * q)
-            good = min(good, run_block(at + 8 * PROGRAM_ROW * q, low, high - low))
+        for row in range(begin, end):
+            note_errors(state, row_at(state, row))
+            good = min(good, run_block(row_at(state, row), low, high - low))
         low = high
     return good
 
@@ -238,24 +245,24 @@ def scale(by: int, factor: int, x: int, n: int) -> int:
 
 def run_block(at: int, low: int, n: int) -> int:
     """Run a row for so many elements; 0 where a fused kernel has found that it cannot be."""
-    r, places, extent = i64(at), stack(ROW_OPERANDS), stack(1)
+    r, places, extent, count = i64(at), stack(ROW_OPERANDS), stack(1), i64(at).row_count
     if r.row_kind == BY_FUSED:
-        words, count = i64(r.row_data), r.row_count
+        words = i64(r.row_data)
         for q in range(count):
             words[4 * count + q] = words[q] + low * words[count + q]
             if words[3 * count + q] != 0:
                 whole = low // words[2 * count + q] * words[3 * count + q]
                 words[4 * count + q] = words[4 * count + q] + whole
         return call(r.row_function, r.row_data + 32 * count, n)
-    for q in range(r.row_count):
-        i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_STEPS + q]
+    for q in range(count):
+        i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_PLACES + count + q]
     if r.row_kind == BY_KERNEL:
         return call(r.row_function, places, n)
     if r.row_kind == BY_GROUP_SUMS:
         i64(places)[2] = r[ROW_PLACES + 2] + 8 * (low // r.row_data)
         return sum_rows(places, r.row_data, n // r.row_data)
     i64(extent)[0] = n
-    invoke(r.row_function, places, extent, at + 8 * ROW_STRIDES, r.row_data)
+    invoke(r.row_function, places, extent, at + 8 * (ROW_PLACES + 2 * count), r.row_data)
     return 1
 
 
