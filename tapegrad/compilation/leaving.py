@@ -87,6 +87,8 @@ class Leaver(Follower):
                 self._record_value(j, operands)
             else:
                 self._record_write(j, operands, x)
+            if event.several:
+                base.extra(x).several = True
             self._recorded.append(x)
 
     def _held(self, x: weakref.ref[Handle]) -> Handle | None:
@@ -198,3 +200,4 @@ class Leaver(Follower):
     note_plain = _handed_on("note_plain")
     note_parts = _handed_on("note_parts")
     note_value = _handed_on("note_value")
+    note_several = _handed_on("note_several")

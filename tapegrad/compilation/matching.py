@@ -155,13 +155,16 @@ class Matcher(Leaver):
                 known is not None
                 and not known.writes
                 and known.function is function
-                and alike(known.kwargs, kwargs)
+                and known.kwargs.keys() == kwargs.keys()
                 and self._is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
+                and self.path.comparison.are_given(
+                    k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
+                )
             ):
                 self.path.comparison.restore(k, known)
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
-                return self.path.comparison.handle(Source(RESULT, k + known.result))
+                return self.path.comparison.results(k, known)
         return how(*args, **kwargs)
 
     def part(self, x: Handle, index: Any) -> Handle | None:
@@ -170,6 +173,8 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
+        if event.several:
+            return None
         varying = varying_of(event.attrs)
         taken = event.op is TAKE or varying is not None
         taken = taken and self.program.exact[k] and self._is_handled()

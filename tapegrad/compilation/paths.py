@@ -265,7 +265,7 @@ class Path(Computation):
         self.comparison = comparison = Comparison(self.program, arguments, results)
         for k, event in enumerate(self.program.events):
             background.pause()
-            row, part = self.words[k], "index" in event.attrs and self.program.views[k]
+            row, part = self.words[k], "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             usable = usable and event.writes is None
             row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)

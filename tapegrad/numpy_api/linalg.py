@@ -321,7 +321,7 @@ def matrix_power(a: Operand, n: int) -> Any:
     return found
 
 
-@implements(np.linalg.multi_dot)
+@implements(np.linalg.multi_dot, by_shapes=True)
 def multi_dot(arrays: Sequence[TensorOrArray], *, out: Out = None) -> TensorOrArray:
     """Product of matrices in the order that takes the fewest multiplications; the ends may be vectors."""
     if out is not None:
@@ -407,7 +407,7 @@ def matrix_rank(
 # ---------------------------------------------------------------- diagonals and products
 
 
-@implements(np.linalg.diagonal)
+@implements(np.linalg.diagonal, by_shapes=True)
 def diagonal(x: Operand, /, *, offset: int = 0) -> TensorOrArray:
     """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
     return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
@@ -423,7 +423,7 @@ def _linalg_matmul(x1: Operand, x2: Operand, /) -> TensorOrArray:
     return matmul(x1, x2)
 
 
-implements(np.linalg.matmul)(_linalg_matmul)
+implements(np.linalg.matmul, by_shapes=True)(_linalg_matmul)
 
 
 @implements(np.linalg.outer, by_shapes=True)
@@ -436,7 +436,7 @@ def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
     return reshape(x1, (-1, 1)) * reshape(x2, (1, -1))
 
 
-@implements(np.linalg.vecdot)
+@implements(np.linalg.vecdot, by_shapes=True)
 def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Products along an axis of both, summed; the first is conjugated."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
@@ -446,7 +446,7 @@ def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     return contractions.vecdot(x1, x2, axis)
 
 
-@implements(np.linalg.cross)
+@implements(np.linalg.cross, by_shapes=True)
 def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Vector product in three dimensions."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
@@ -458,7 +458,7 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     return np.cross(x1, x2, axis=axis)
 
 
-@implements(np.linalg.tensordot)
+@implements(np.linalg.tensordot, by_shapes=True)
 def tensordot(x1: Operand, x2: Operand, /, *, axes: Any = 2) -> TensorOrArray:
     """Sum of products over axes of both: the last and the first `axes`, or those named."""
     x1, x2 = tensor_of(x1), tensor_of(x2)

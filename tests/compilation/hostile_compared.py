@@ -684,3 +684,92 @@ def numbers_without_axes_that_are_made(x, k):
     s += x[0]
     t *= np.sum(x)
     return s * t + tg.zeros((0,)).sum() + np.sum(tg.ones((1, 4)) * x)
+
+
+# ------------------------------------------------------------ arguments that are to be the same
+
+
+@simple
+def parts_of_other_sizes(x, k):
+    y = x * 2.0
+    parts = np.split(y, [2, [1], [1, 3], (2,), np.array([3])][k // 3 % 5])
+    return sum(np.sum(part**n) for n, part in enumerate(parts, 2))
+
+
+@simple
+def parts_as_views_or_not(x, k):
+    """One of several views is not to be written to, others are."""
+    y = x * 2.0
+    a, b = np.split(y, 2) if k % 4 < 2 else (y[:2], y[2:])
+    if k % 3 == 2:
+        try:
+            a[...] = b * 3.0
+        except (ValueError, RuntimeError) as error:
+            return np.sum(b) * len(str(error))
+    return np.sum(a * b)
+
+
+@simple
+def parts_that_are_kept(x, k, kept=[]):
+    parts = np.unstack((x * 2.0).reshape(2, 2))
+    if k % 4 == 3:
+        kept[:] = [parts, *parts]
+    return np.sum(parts[0] * parts[1])
+
+
+@simple
+def parts_in_a_list_that_changes(x, k):
+    parts = np.array_split(x * 2.0, 3)
+    parts.reverse() if k % 3 else parts.append(x)
+    return np.sum(parts[0]) * np.sum(parts[-1])
+
+
+@simple
+def powers_of_many_kinds(x, k):
+    y = np.exp(x)
+    n = [2.0, 2, np.float64(2.0), np.array(2.0), 3.0, True, -0.0, 0.0, 2.5, y][k // 2 % 10]
+    return np.sum(np.power(y, n)) + np.sum(np.power(2.0, y))
+
+
+WEIGHTS = np.array([0.5, 1.0, 2.0, 0.25])
+
+
+@simple
+def weights_that_are_written_to(x, k):
+    WEIGHTS[k % 4] = 0.5 + k // 6
+    return np.average(x * 2.0, weights=WEIGHTS) * np.average(np.sin(x), weights=WEIGHTS[::-1])
+
+
+@simple
+def weights_that_sum_to_zero(x, k):
+    w = np.array([1.0, -1.0, 1.0, -1.0 if k % 4 == 3 else 1.0])
+    try:
+        return np.average(x * 2.0, weights=w)
+    except ZeroDivisionError as error:
+        return np.sum(x) * len(str(error))
+
+
+@simple
+def weights_of_other_dtypes(x, k):
+    w = np.array([1, 2, 3, 4], [np.int64, np.float32, np.float64, np.int8, bool][k // 2 % 5])
+    return np.average(x * 2.0, weights=w)
+
+
+@simple
+def lists_that_are_written_to(x, k, numbers=[0, 2]):
+    numbers[k % 2] = (numbers[k % 2] + (k % 3 == 2)) % 4
+    return np.sum(np.take(x * 2.0, numbers) ** 2)
+
+
+@simple
+def numbers_of_a_result(x, k):
+    """Which elements are taken is told by the values of a Tensor."""
+    y = (x * 2.0).reshape(2, 2)
+    return np.sum(np.take(y, np.argsort(y, axis=None)[:2]) * np.array([1.0, 2.0]))
+
+
+@simple
+def correlations(x, k):
+    y = np.stack([x, np.sin(x) * k, x * (2.0 if k % 3 else 1.0) + (x[::-1] if k % 2 else 0.0)])
+    with np.errstate(all="ignore"):
+        return np.sum(np.corrcoef(y)[0])

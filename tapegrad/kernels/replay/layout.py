@@ -316,15 +316,20 @@ EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL = 0
 EVENT_WRITE, EVENT_IN_VAIN, EVENT_SIZE = 9, 10, 11
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
-# elementwise; as one that is WRITTEN_FROM any of its shape, and numbers.
-THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM = range(8)
+# elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be
+# equal.
+(
+    THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM, SAME_ELEMENTS,
+) = range(9)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
-# its result, and how many constants it has; then of each argument what it is, as of an operand, of those with
-# names the name and the object, and of constants where they go, where they are, and how many bytes. SEVERAL
-# are in a list or tuple, which has words like those of a call, its type in the place of the function.
+# its result, how many constants it has, and of several results whether it gives a list or a tuple, 0 for
+# one, and how many; then of each argument what it is, as of an operand, of those with names the name before
+# that, of constants where they go, where they are, and how many bytes, and the Tensors of several results.
+# SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
+# function.
 CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_EVENTS, CALL_HANDLE, CALL_CONSTANTS = range(7)
-CALL_ARGUMENTS = 7
+CALL_KIND, CALL_RESULTS, CALL_ARGUMENTS = 7, 8, 9
 # A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
 # many Tensors nobody may have then, and which, as they see the same memory.
 WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6
