@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.calls import is_constant
 from tapegrad.compilation.computing import RESHAPE, TAKE, varying_of
 from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
-from tapegrad.compilation.leaving import Leaver
+from tapegrad.compilation.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import alike, view_of
@@ -22,7 +23,7 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
+from tapegrad.kernels.replay.layout import FILTERS, MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
@@ -61,6 +62,8 @@ class Matcher(Leaver):
             self.state[layout.ERRORS_AT_FIRST] = id(handling)
             self.state[layout.ERRORS_REPORTED] = self.reported
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
+        self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = told_by()
+        self.telling[:] = warnings.filters, getattr(warnings, SHOW, None)
 
     def observe(self, see_value: Callable[[], None] | None) -> None:
         """Let somebody know of each value that is looked at in the call that begins."""
@@ -96,6 +99,8 @@ class Matcher(Leaver):
         the call; where one is met the call leaves, and each operation has its own handling.
         """
         handling, state = error_mode.get(), self.state
+        if told_by() != (*state[FILTERS : FILTERS + 3],):
+            return False  # of a warning that is an error, or is not told, or is noted
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True
         reported, _, loud = forward.reported(handling)

@@ -1,6 +1,7 @@
 """More functions of the kind of `hostile`: methods, writes and arrays that compiled code compares."""
 
 import operator
+import warnings
 
 import numpy as np
 
@@ -756,8 +757,9 @@ def weights_of_other_dtypes(x, k):
 
 
 @simple
-def lists_that_are_written_to(x, k, numbers=[0, 2]):
-    numbers[k % 2] = (numbers[k % 2] + (k % 3 == 2)) % 4
+def lists_of_other_numbers(x, k):
+    numbers = [0, 2]
+    numbers[k % 2] = k // 3 % 4
     return np.sum(np.take(x * 2.0, numbers) ** 2)
 
 
@@ -773,3 +775,77 @@ def correlations(x, k):
     y = np.stack([x, np.sin(x) * k, x * (2.0 if k % 3 else 1.0) + (x[::-1] if k % 2 else 0.0)])
     with np.errstate(all="ignore"):
         return np.sum(np.corrcoef(y)[0])
+
+
+# ------------------------------------------------------------ filters of warnings
+
+
+def logarithm(x, k):
+    """Not a number at each third call."""
+    return np.log(x - (20.0 if k % 3 == 2 else -20.0))
+
+
+@simple
+def warnings_are_not_told_inside(x, k):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.nansum(logarithm(x, k) * 2.0) + np.sum(x)
+
+
+@simple
+def warnings_are_errors_inside(x, k):
+    s = np.sum(x * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return s * np.nansum(logarithm(x * 2.0, k))
+        except RuntimeWarning as error:
+            return s * float(len(str(error)))
+
+
+@simple
+def warnings_are_noted_inside(x, k):
+    y = logarithm(x, k + 1)  # told outside
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        s = np.nansum(logarithm(x * 2.0, k) * 2.0)
+    return (s + np.nansum(y)) * (1.0 + len(found))
+
+
+@simple
+def warnings_before_and_behind(x, k):
+    y = logarithm(x, k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        z = logarithm(x * 2.0, k + 1)
+    return np.nansum(y * z * logarithm(x * 3.0, k + 2))
+
+
+@simple
+def warnings_are_errors_but_none_is_told(x, k):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return np.sum(np.sin(x * 2.0)) * np.var(x)
+
+
+@simple
+def warnings_are_errors_where_a_value_is_looked_at(x, k):
+    y = logarithm(x, k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.nansum(y) if y[0] > 3.0 else np.sum(x * y[1])
+        except RuntimeWarning:
+            return np.sum(x)
+
+
+@simple
+def filters_that_are_put_back_by_hand(x, k):
+    before = warnings.filters[:]
+    try:
+        warnings.filterwarnings("error", category=RuntimeWarning)
+        return np.nansum(logarithm(x, k))
+    except RuntimeWarning:
+        return np.sum(x)
+    finally:
+        warnings.filters[:] = before

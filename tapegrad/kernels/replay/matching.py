@@ -177,7 +177,39 @@ def is_followed(mode: int) -> int:
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
     m = i64(g.matching)
-    return mode == m.matching_mode and i64(handling)[0] == m.matching_errors
+    if mode != m.matching_mode or i64(handling)[0] != m.matching_errors:
+        return 0
+    filters, first = stack(3), g.matching + 8 * FILTERS
+    note_filters(filters)
+    for k in range(3):
+        if i64(filters)[k] != i64(first)[k]:
+            return 0
+    return 1
+
+
+def note_filters(at: int) -> int:
+    """Write what tells Python's filters of warnings: the list, how many, and the first of them; 1."""
+    g = i64(shared())
+    found = call(g.dict_get, g.warnings, g.filters_text)
+    i64(at)[0], i64(at)[1], i64(at)[2] = found, 0, 0
+    if found == 0:
+        invoke(g.error_clear)
+    elif obj(found).type == g.list_type and obj(found).size != 0:
+        i64(at)[1], i64(at)[2] = obj(found).size, i64(obj(found).items)[0]
+    return 1
+
+
+def keep_in_list(x: int, k: int, new: int) -> int:
+    """Exchange an element of a list; None where there is nothing; 1."""
+    g, items = i64(shared()), i64(obj(x).items)
+    old = items[k]
+    if new == 0:
+        invoke(g.error_clear)
+        new = g.none_at_all
+    invoke(g.incref, new)
+    items[k] = new
+    invoke(g.decref, old)
+    return 1
 
 
 def expected_number(x: int) -> int:
@@ -420,6 +452,9 @@ def follow(module: int, args: int, count: int) -> int:
     m = i64(matching)
     m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
     m[MATCHING_ERRORS], m[CHANGES] = m.errors_at_first, 0
+    note_filters(matching + 8 * FILTERS)
+    keep_in_list(m.telling, 0, m.filters)
+    keep_in_list(m.telling, 1, call(g.dict_get, g.warnings, g.show_text))
     known = holders(matching, i64(plan).weak_references_at)
     if put_in_force(m.matching_mode) == 0:
         return 0
