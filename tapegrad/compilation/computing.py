@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -131,6 +131,21 @@ def _kind_of(index: Any) -> Any:
     )
 
 
+class Renewal(NamedTuple):
+    """What finds attributes of an operation that its operands tell.
+
+    Attributes
+    ----------
+    run
+        Does so.
+    reads
+        Results of other operations that have found them for this one too.
+    """
+
+    run: Callable[[], None]
+    reads: list[np.ndarray]
+
+
 def varying_of(attrs: Attributes) -> Varying | None:
     """What is in the place of attributes, if it is that."""
     return attrs.get(VARYING)
@@ -141,8 +156,22 @@ def number_of(x: np.ndarray) -> Any:
     return x if x.ndim else x[()]
 
 
-def compute(rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True) -> None:
-    """Add rows for an operation on buffers; `with_bits`: those of recording."""
+def compute(
+    rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True,
+    renewal: Renewal | None = None,
+) -> None:  # fmt: skip
+    """Add rows for an operation on buffers; `with_bits`: those of recording.
+
+    Python runs one whose attributes are to be renewed before.
+    """
+    if renewal is not None:
+
+        def run() -> None:
+            renewal.run()
+            out[...] = event.op.forward(*operands, **event.attrs)
+
+        rows.python(run, [*operands, *renewal.reads], [out])
+        return
     varying = varying_of(event.attrs)
     if varying is not None:
         if not _gather(rows, operands[0], varying.buffer, out, varying.holes):

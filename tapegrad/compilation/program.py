@@ -14,6 +14,7 @@ from tapegrad.compilation.computing import (
     ELEMENT,
     TAKING,
     VARYING,
+    Renewal,
     Varying,
     compute,
     number_of,
@@ -39,6 +40,7 @@ from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
 COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
@@ -225,6 +227,8 @@ class Program:
         The attributes of each event, of which some may be those of the call at hand.
     anew
         Which events have such attributes.
+    renewed_by_rows
+        Those of these whose attributes rows can find.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
     owners
@@ -266,6 +270,7 @@ class Program:
         self.attrs: list[Attributes] = []
         self.views: list[bool] = []
         self.rows = Rows()
+        self.renewed_by_rows: set[int] = set()
         for k, event in enumerate(events):
             background.pause()
             if before is not None and k < self.shared:
@@ -309,7 +314,7 @@ class Program:
             view.flags.writeable = False
         self.values.append(view)
         self.targets.append(target)
-        self._compute(event, operands, view if target is None else target, target is None or unused)
+        self._compute(event, k, view if target is None else target, target is None or unused)
 
     def _verified(self, events: Sequence[Event], shared_exact: Sequence[bool]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands.
@@ -399,7 +404,7 @@ class Program:
         self.values.append(before.values[k])
         self.targets.append(before.targets[k])
         target = self.targets[k]
-        self._compute(event, self.live[k], self.values[k] if target is None else target, target is None)
+        self._compute(event, k, self.values[k] if target is None else target, target is None)
 
     def _attributes(self, event: Event) -> Attributes:
         """The attributes of an event: its own, where calls bring others."""
@@ -438,13 +443,34 @@ class Program:
         kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
         return np.array(value, np.result_type(*kinds))  # which it is compared in
 
-    def _compute(self, event: Event, operands: list[Any], out: np.ndarray, known: bool) -> None:
+    def _compute(self, event: Event, k: int, out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, operands, out)
+        compute(self.rows, event, self.live[k], out, renewal=self._renewal(k))
         self.rows.fold(*first)
+
+    def _renewal(self, k: int) -> Renewal | None:
+        """What lets the factors that an event keeps be those of other operands, if these tell them.
+
+        The first of the events that share them finds them, the others take these.
+        """
+        attrs = self.attrs[k]
+        kept = {name: attrs[name] for name in COMPUTED if name in attrs}
+        if not kept or any(not isinstance(x, Kept) or x.fresh() is None for x in kept.values()):
+            return None
+        first = {
+            name: next((j for j in sorted(self.renewed_by_rows) if x.is_twin(self.attrs[j].get(name))), None)
+            for name, x in kept.items()
+        }
+        self.renewed_by_rows.add(k)
+
+        def renew() -> None:
+            for name, j in first.items():
+                attrs[name] = attrs[name].fresh() if j is None else self.attrs[j][name].twin()
+
+        return Renewal(renew, [self.values[j] for j in first.values() if j is not None])
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
