@@ -23,7 +23,7 @@ from tapegrad.compilation.events import (
     Source,
 )
 from tapegrad.compilation.passive import Operation
-from tapegrad.compilation.program import Program, alike, is_computed_anew
+from tapegrad.compilation.program import Program, alike, is_computed_anew, is_found_by_rows
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.expected import expected
@@ -65,7 +65,7 @@ class Comparison:
             return call if program.exact[k] else None
         known = call.brought() | {(j, q) for j, q, _ in call.constants}
         for j, event in enumerate(program.events[k : k + call.events]):
-            if not program.exact[k + j] or is_computed_anew(event):
+            if not program.exact[k + j] or (is_computed_anew(event) and not is_found_by_rows(event)):
                 return None
             for q, source in enumerate(event.operands):
                 if source.kind == LIVE and (j, q) not in known:

@@ -100,7 +100,8 @@ class Event(NamedTuple):
 
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
-    A view may be one of `several` that one call made.
+    A view may be one of `several` that one call made. Places of elements may be told by a function of the
+    operand, their `order`.
     """
 
     op: Any  # a Primitive, or Passive
@@ -112,6 +113,7 @@ class Event(NamedTuple):
     known: bool = True
     writes: int | None = None
     several: bool = False
+    order: Callable[..., Any] | None = None
 
 
 def means(function: Callable[..., Any], op: Operation) -> bool:
@@ -192,6 +194,8 @@ class Trace(NamedTuple):
         What told the Tensors that operations have written to, by their number.
     several
         The numbers of those that are one of several views.
+    orders
+        What tells the places of elements that operations take, by their number.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -202,6 +206,7 @@ class Trace(NamedTuple):
     calls: dict[int, Called]
     writes: dict[int, History]
     several: set[int]
+    orders: dict[int, Callable[..., Any]]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -232,8 +237,8 @@ class Trace(NamedTuple):
             owners[history.key] = len(events) if writes is None else writes
             known[history.key] = Source(RESULT, len(events))
             numbers[k] = len(events)
-            several = k in self.several
-            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, several))
+            more = k in self.several, self.orders.get(k)
+            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
         for k, call in self.calls.items():
             if call.events > 1 and k in numbers:
                 n = numbers[k]

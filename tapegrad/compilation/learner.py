@@ -72,6 +72,7 @@ class Learner:
         self._calls: dict[int, Called] = {}
         self._writes: dict[int, History] = {}
         self._several: set[int] = set()
+        self._orders: dict[int, Callable[..., Any]] = {}
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -141,7 +142,14 @@ class Learner:
             else:
                 entries[at] = found
         return Trace(
-            entries, self._calls, self._writes, self._several, self._arguments, self._histories, held
+            entries,
+            self._calls,
+            self._writes,
+            self._several,
+            self._orders,
+            self._arguments,
+            self._histories,
+            held,
         )
 
     def call(
@@ -213,8 +221,17 @@ class Learner:
 
     def note_several(self, x: Handle) -> None:
         """Know that a Tensor, which the latest operation gave, is one of several views."""
-        if self.history_of(x) == History(*self.entries[1 - WIDTH : 4 - WIDTH]):
+        if self._is_latest(x):
             self._several.add(len(self.entries) // WIDTH - 1)
+
+    def note_order(self, x: Handle, order: Callable[..., Any]) -> None:
+        """Know what tells the places of elements that the latest operation took, by their values."""
+        if self._is_latest(x):
+            self._orders[len(self.entries) // WIDTH - 1] = order
+
+    def _is_latest(self, x: Handle) -> bool:
+        """Whether the operation listed last gave a Tensor."""
+        return self.history_of(x) == History(*self.entries[1 - WIDTH : 4 - WIDTH])
 
     def note_value(self) -> None:
         """Know that the value of the next operation is not what its op gives, so that it is kept."""

@@ -129,6 +129,8 @@ class Leaver(Follower):
 
         Of one that Python has computed NumPy has told.
         """
+        if j >= self._computed and j in self.program.renewals:
+            self.program.renewals[j]()
         event, before, given = self.program.event_of_call(j), _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
@@ -224,3 +226,4 @@ class Leaver(Follower):
     note_parts = _handed_on("note_parts")
     note_value = _handed_on("note_value")
     note_several = _handed_on("note_several")
+    note_order = _handed_on("note_order")

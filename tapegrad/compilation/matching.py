@@ -123,7 +123,7 @@ class Matcher(Leaver):
     def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
         """Whether an op comes next that rows can compute as Python does."""
         program = self.program
-        known = k < len(program.events) and (k not in program.anew or k in program.renewed_by_rows)
+        known = k < len(program.events) and (k not in program.anew or k in program.renewals)
         return known and program.events[k].op is op and program.exact[k]
 
     def applied(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +86,13 @@ def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np
     return found
 
 
+def in_order(event: Event) -> Event:
+    """An event that takes elements at places that their order tells, if it does."""
+    if event.order is None:
+        return event
+    return event._replace(attrs={VARYING: Varying(event.op, (), event.attrs, event.order)})
+
+
 def _varied(event: Event, shape: tuple[int, ...]) -> Event:
     """An event that takes other elements at each call, unless the places are known for good."""
     if varying_of(event.attrs) is not None or "words" in event.attrs:
@@ -159,6 +166,12 @@ def is_computed_anew(event: Event) -> bool:
     return any(name in event.attrs for name in (*COMPUTED, VARYING))
 
 
+def is_found_by_rows(event: Event) -> bool:
+    """Whether rows find the places of the elements that an event takes."""
+    varying = varying_of(event.attrs)
+    return varying is not None and varying.order is not None
+
+
 def is_view(value: Any, of: np.ndarray) -> bool:
     """Whether an array is a view of another one's elements, each seen once."""
     if not isinstance(value, np.ndarray) or value.dtype != of.dtype or value.size == 0:
@@ -227,8 +240,8 @@ class Program:
         The attributes of each event, of which some may be those of the call at hand.
     anew
         Which events have such attributes.
-    renewed_by_rows
-        Those of these whose attributes rows can find.
+    renewals
+        What finds the attributes of those of these whose operands tell them, as their rows do.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
     owners
@@ -270,7 +283,7 @@ class Program:
         self.attrs: list[Attributes] = []
         self.views: list[bool] = []
         self.rows = Rows()
-        self.renewed_by_rows: set[int] = set()
+        self.renewals: dict[int, Callable[[], None]] = {}
         for k, event in enumerate(events):
             background.pause()
             if before is not None and k < self.shared:
@@ -452,25 +465,29 @@ class Program:
         self.rows.fold(*first)
 
     def _renewal(self, k: int) -> Renewal | None:
-        """What lets the factors that an event keeps be those of other operands, if these tell them.
+        """What lets the factors that an event keeps, or places, be those of other operands that tell them.
 
-        The first of the events that share them finds them, the others take these.
+        The first of the events that share factors finds them, the others take these.
         """
-        attrs = self.attrs[k]
+        attrs, operands = self.attrs[k], self.live[k]
+        varying = varying_of(attrs)
+        if varying is not None and varying.order is not None:
+            self.renewals[k] = lambda: varying.find(operands[0])
+            return Renewal(self.renewals[k], [], [varying.buffer])
         kept = {name: attrs[name] for name in COMPUTED if name in attrs}
         if not kept or any(not isinstance(x, Kept) or x.fresh() is None for x in kept.values()):
             return None
         first = {
-            name: next((j for j in sorted(self.renewed_by_rows) if x.is_twin(self.attrs[j].get(name))), None)
+            name: next((j for j in self.renewals if x.is_twin(self.attrs[j].get(name))), None)
             for name, x in kept.items()
         }
-        self.renewed_by_rows.add(k)
 
         def renew() -> None:
             for name, j in first.items():
                 attrs[name] = attrs[name].fresh() if j is None else self.attrs[j][name].twin()
 
-        return Renewal(renew, [self.values[j] for j in first.values() if j is not None])
+        self.renewals[k] = renew
+        return Renewal(renew, [self.values[j] for j in first.values() if j is not None], [])
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

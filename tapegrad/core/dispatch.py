@@ -474,6 +474,13 @@ def note_several(x: Handle) -> None:
         matcher.note_several(x)
 
 
+def note_order(x: Handle, order: Callable[..., Any]) -> None:
+    """Note on elements just taken at places that a function of the values tells, which one that is."""
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_order(x, order)
+
+
 def note_value() -> None:
     """Let a program that learns operations know that the value of the next one is not what its op gives."""
     matcher = in_force("matcher")

@@ -849,3 +849,41 @@ def filters_that_are_put_back_by_hand(x, k):
         return np.sum(x)
     finally:
         warnings.filters[:] = before
+
+
+# ------------------------------------------------------------ orders
+
+
+@simple
+def orders_of_many_kinds(x, k):
+    y = np.stack([x, np.sin(3.0 * x), x[::-1]])
+    n = k // 4 % 5
+    if n == 0:
+        return np.sum(np.sort(y, axis=k % 2) * np.arange(12.0).reshape(3, 4))
+    if n == 1:
+        return np.sum(np.partition(y, [1, 2] if k % 2 else 2, axis=1)[:, 1])
+    if n == 2:
+        return np.sum(np.percentile(y, 30.0 if k % 2 else 10.0, axis=k % 3 % 2))
+    return np.sum(np.median(y, axis=k % 2)) if n == 3 else np.quantile(y, 0.1 * k)
+
+
+@simple
+def orders_of_equal_elements_and_nan(x, k):
+    y = np.round(x) + 0.0 * x if k % 3 else np.where(x > 0.2, x, np.nan)
+    z = np.stack([y, y * 2.0])
+    found = np.sort(z, axis=1)[:, 1], np.median(z, axis=1), np.quantile(z, 0.4, axis=0)
+    return sum(np.nansum(part * part) for part in found)
+
+
+@simple
+def orders_that_are_looked_at(x, k):
+    y = np.sort(x * 2.0)
+    s = np.sum(y * np.arange(4.0)) * (2.0 if y[0] > 0.0 else 1.0)
+    return s + np.median(np.stack([y, x]), axis=0)[k % 4]
+
+
+@simple
+def orders_that_are_written_to(x, k):
+    y = np.sort(np.sin(x * 2.0))
+    y[k % 2] = 0.5
+    return np.sum(y * np.arange(4.0)) + np.sum(np.sort(y)[:2])

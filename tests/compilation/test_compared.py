@@ -33,6 +33,7 @@ COMPARED = {
     "parts": "p, q = np.split(X, 2); s = (p * q)[0, 1] + np.unstack(Y)[1][2] + np.hsplit(X, [1, 3])[1][0, 0]",
     "powers": "s = np.power(X, 2.0)[0, 1] + np.power(X, 3.0).sum() + np.power(X, A)[1, 2]",
     "weights": "s = np.average(X, weights=A + 1.0) + np.average(X, axis=0, weights=A[1])[1]",
+    "orders": "s = np.sort(X, axis=0)[1, 1] + np.median(X, axis=1)[2] + np.percentile(X, 30.0)",
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
@@ -137,6 +138,8 @@ BY_SHAPES = {  # a call of each
     np.linalg.tensordot: "(x, x.T, axes=1)", np.linalg.vecdot: "(x, x)", np.linalg.vector_norm: "(x, axis=0)",
     np.linalg.matrix_norm: "(x)", np.linalg.multi_dot: "([x, x.T, x])", np.fft.fftshift: "(x)",
     np.fft.ifftshift: "(x, 1)", np.ediff1d: "(x)", np.corrcoef: "(x)",
+    np.sort: "(x, axis=0)", np.partition: "(x, 2)", np.median: "(x, axis=1)", np.quantile: "(x, 0.3, axis=1)",
+    np.percentile: "(x, 40.0)",
 }  # fmt: skip
 
 
@@ -526,3 +529,23 @@ def test_other_handling_of_errors_is_followed():
     compiled = both(silenced_in_part, [(V**2 + 0.5 + k, k) for k in range(24)])
     ((way,),) = [kind.ways for kind in compiled.explain().kinds]
     assert way.calls == 22 and "computed by" in compiled.explain()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "text", ["np.sort(z)", "np.median(np.stack([z, z * z]), axis=0)", "np.quantile(z, 0.4)"]
+)
+def test_orders_behind_an_error_of_what_python_computes(text):
+    """Rows end at the error; what is behind it is computed where the call leaves, of these values."""
+
+    def f(x):
+        z = x * np.minimum(np.abs(x[0]) ** 300.5, 2.0)
+        return np.sum(eval(text, {"np": np, "z": z}) * np.arange(1.0, 5.0))
+
+    compiled, generator = tg.compile(f, wait=True), np.random.default_rng(0)
+    for k in range(12):
+        x = generator.uniform(0.5, 1.5, 4)
+        x[0] = 100.0 if k % 4 == 3 else x[0]
+        found, wanted = compiled.value_and_grad(x), tg.func.value_and_grad(f)(x)
+        assert found[0] == wanted[0]
+        np.testing.assert_allclose(found[1], wanted[1], 1e-14)

@@ -749,6 +749,8 @@ FACTORISED = {
     "two factorisations": lambda x: np.sum(np.linalg.eigh(x + x.T)[0] * np.linalg.eigh(x @ x.T)[1]),
     "expm": lambda x: np.sum(ts.linalg.expm(x * 0.1) * x),
     "svd of SciPy's": lambda x: np.sum(ts.linalg.svd(x, check_finite=False)[0] * x),
+    "sorted": lambda x: np.sum(np.sort(np.sin(9.0 * x), axis=0) * x) + np.partition(x[1] * x[2], 2)[1],
+    "medians": lambda x: np.sum(np.median(np.sin(9.0 * x), axis=1) * np.percentile(x, 35.0, axis=0)),
     "one large matrix": lambda x: np.sum(np.linalg.solve(large(x), x[0, 0] + np.arange(40.0)) ** 2),
     "its determinant": lambda x: np.linalg.det(large(x) * 0.3),
 }
