@@ -549,3 +549,24 @@ def test_orders_behind_an_error_of_what_python_computes(text):
         found, wanted = compiled.value_and_grad(x), tg.func.value_and_grad(f)(x)
         assert found[0] == wanted[0]
         np.testing.assert_allclose(found[1], wanted[1], 1e-14)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", [{"under": "warn"}, {}])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_derivatives_that_meet_an_error_are_added_once(how, infinite):
+    """Rows in reverse call NumPy, which may be told to raise errors for the rows before them."""
+
+    def f(x):
+        y = x * 1.0
+        with np.errstate(**how):
+            z = y.T - y if not infinite else y.T + y
+            return np.sum(1.0 / z if not infinite else z * y[::-1] - np.abs(z) * y)
+
+    compiled, x = tg.compile(f, wait=True), np.array([[1.0, 2.0], [3.0, 5.0]])
+    if infinite:
+        x[0, 1] = np.inf
+    for _ in range(6):
+        found, wanted = compiled.value_and_grad(x), tg.func.value_and_grad(f)(x)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1], 1e-14)
