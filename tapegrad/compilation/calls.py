@@ -23,7 +23,7 @@ from tapegrad.compilation.events import (
     Source,
 )
 from tapegrad.compilation.passive import Operation
-from tapegrad.compilation.program import Program, alike, is_computed_anew
+from tapegrad.compilation.program import Program, alike, is_computed_anew, is_found_by_rows
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.expected import expected
@@ -49,7 +49,8 @@ class Comparison:
         event, live = self._program.events[k], self._program.live[k][q]
         source = event.operands[q]
         if source.kind == LIVE:
-            usable = is_same_for_numbers(self._program, k, q) and not (q and event.op is POWER)
+            usable = is_same_for_numbers(self._program, k, q)
+            usable = usable and not (q and event.op is POWER and np.ndim(live) == 0)
             return _live(live, event) if usable else (layout.THIS_OBJECT, 0)
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
@@ -64,7 +65,7 @@ class Comparison:
             return call if program.exact[k] else None
         known = call.brought() | {(j, q) for j, q, _ in call.constants}
         for j, event in enumerate(program.events[k : k + call.events]):
-            if not program.exact[k + j] or is_computed_anew(event):
+            if not program.exact[k + j] or (is_computed_anew(event) and not is_found_by_rows(event)):
                 return None
             for q, source in enumerate(event.operands):
                 if source.kind == LIVE and (j, q) not in known:
@@ -81,10 +82,11 @@ class Comparison:
         call = self.called(k)
         if call is None:
             return 0
-        named = [id(x) for pair in call.kwargs.items() for x in pair]
+        named = [word for name, x in call.kwargs.items() for word in (id(name), *self._argument(k, x))]
         given = [self._argument(k, x) for x in call.args]
         write = self._write(k + 1) if call.writes else 0
-        handle = id(self.handle(Source(RESULT, k + call.result)))
+        handles = [id(self.handle(Source(RESULT, k + j))) for j in call.results]
+        kind, several = (0, ()) if call.kind is None else (id(call.kind), handles)
         constants = []
         for j, q, value in call.constants:
             buffer = self._program.live[k + j][q]
@@ -92,8 +94,8 @@ class Comparison:
             constant[...] = value
             self.kept.append(constant)
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
-        head = write, call.events, handle, len(call.constants)
-        return self._words(call.function, len(call.kwargs), given, [*named, *constants], head)
+        head = write, call.events, handles[0], len(call.constants), kind, len(several)
+        return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
 
     def _words(
         self,
@@ -101,7 +103,7 @@ class Comparison:
         names: int,
         arguments: Sequence[Expected],
         behind: Sequence[int] = (),
-        head: tuple[int, int, int, int] = (0, 1, 0, 0),
+        head: tuple[int, ...] = (0, 1, 0, 0, 0, 0),
     ) -> Address:
         given = [word for pair in arguments for word in pair]
         return self._kept([id(of), len(arguments), names, *head, *given, *behind])
@@ -143,7 +145,8 @@ class Comparison:
             return self.operand(k + x.event, x.operand)
         if type(x) is Several:
             return layout.SEVERAL, self._words(x.kind, 0, [self._argument(k, y) for y in x.parts])
-        return layout.AN_INDEX if type(x) is tuple else layout.THIS_OBJECT, id(x)
+        kinds = {tuple: layout.AN_INDEX, np.ndarray: layout.SAME_ELEMENTS}
+        return kinds.get(type(x), layout.THIS_OBJECT), id(x)
 
     def handle(self, source: Source) -> Tensor:
         """Return the Tensor that stands for an argument or a result."""
@@ -169,6 +172,7 @@ class Comparison:
         return (
             event.op is op
             and event.writes is None
+            and not event.several
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
             and _are_matched(event.attrs, attrs)
@@ -247,9 +251,14 @@ class Comparison:
                 plain = type(x) is np.ndarray or isinstance(x, (*PYTHON_S, np.generic))
                 if not plain or not self.takes(k + wanted.event, wanted.operand, x, True):
                     return False
-            elif not alike(wanted, x):
+            elif not alike(wanted, x) or (kind is np.ndarray and wanted.strides != x.strides):
                 return False
         return True
+
+    def results(self, k: int, call: Called) -> Any:
+        """Return what a call gives that begins with an event."""
+        found = [self.handle(Source(RESULT, k + j)) for j in call.results]
+        return found[0] if call.kind is None else call.kind(found)
 
 
 def _is_alike(value: Any, buffer: np.ndarray) -> bool:

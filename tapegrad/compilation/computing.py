@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,14 +66,18 @@ class Varying:
         Their numbers in C order.
     holes
         Whether there are some below 0, of no element.
+    order
+        What tells them of the operand, as rows do then; None where each call brings them.
     """
 
-    def __init__(self, op: Primitive, shape: tuple[int, ...], attrs: Attributes) -> None:
+    def __init__(self, op: Primitive, shape: tuple[int, ...], attrs: Attributes, order: Any = None) -> None:
+        self.order = order
         self._op, self._names = op, attrs.keys()
         self._every = None if op is REARRANGE else np.arange(math.prod(shape)).reshape(shape)
         self.holes = bool(attrs.get("holes"))
         self.buffer = np.array(self._numbers(attrs), np.intp)
         self._kind = _kind_of(attrs.get("index"))
+        self._latest: Attributes = {}
         self.take(attrs)
 
     def _numbers(self, attrs: Attributes) -> Any:
@@ -81,6 +85,8 @@ class Varying:
 
     def take(self, attrs: Attributes) -> bool:
         """Whether an operation takes as many elements in this way; they are those of the call from now on."""
+        if self.order is not None:
+            return bool(attrs.get("order") == self.order)
         if attrs.keys() != self._names or bool(attrs.get("holes")) is not self.holes:
             return False
         if _kind_of(attrs.get("index")) != self._kind:
@@ -100,6 +106,7 @@ class Varying:
         return (
             isinstance(other, Varying)
             and (self._op, self._names, self.holes) == (other._op, other._names, other.holes)
+            and self.order == other.order
             and self.buffer.shape == other.buffer.shape
         )
 
@@ -109,8 +116,14 @@ class Varying:
         """As `take`, of a part of a Tensor by an index."""
         return self._every is not None and self.take({**self._latest, "index": index})
 
+    def find(self, x: np.ndarray) -> None:
+        """Find the elements that the order tells."""
+        self.buffer[...] = self.order(x)
+
     def latest(self) -> Attributes:
         """The attributes of the call at hand."""
+        if self.order is not None:
+            return {"places": self.buffer.copy(), "holes": self.holes}
         found = dict(self._latest)
         return {**found, "place": int(self.buffer)} if "place" in found else found
 
@@ -131,6 +144,24 @@ def _kind_of(index: Any) -> Any:
     )
 
 
+class Renewal(NamedTuple):
+    """What finds attributes of an operation that its operands tell.
+
+    Attributes
+    ----------
+    run
+        Does so.
+    reads
+        Results of other operations that have found them for this one too.
+    writes
+        Arrays that it finds.
+    """
+
+    run: Callable[[], None]
+    reads: list[np.ndarray]
+    writes: list[np.ndarray]
+
+
 def varying_of(attrs: Attributes) -> Varying | None:
     """What is in the place of attributes, if it is that."""
     return attrs.get(VARYING)
@@ -141,9 +172,24 @@ def number_of(x: np.ndarray) -> Any:
     return x if x.ndim else x[()]
 
 
-def compute(rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True) -> None:
-    """Add rows for an operation on buffers; `with_bits`: those of recording."""
+def compute(
+    rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True,
+    renewal: Renewal | None = None,
+) -> None:  # fmt: skip
+    """Add rows for an operation on buffers; `with_bits`: those of recording.
+
+    Python runs one whose attributes are to be renewed before.
+    """
     varying = varying_of(event.attrs)
+    if renewal is not None:
+
+        def run() -> None:
+            renewal.run()
+            attrs = event.attrs if varying is None else varying.latest()
+            out[...] = event.op.forward(*operands, **attrs)
+
+        rows.python(run, [*operands, *renewal.reads], [out, *renewal.writes])
+        return
     if varying is not None:
         if not _gather(rows, operands[0], varying.buffer, out, varying.holes):
             rows.python(lambda: out.__setitem__(..., operands[0].take(varying.buffer)), operands, [out])

@@ -63,8 +63,9 @@ class Called(NamedTuple):
     """A call of a function of NumPy's, or a method, that means an op: operands as sources, all else as given.
 
     The op of an operator in place is followed by the one that `writes` its result to the first argument.
-    Any other call may be of several `events`, one after the other, of which one gives the `result`.
-    Operands that are none of its arguments, by event and number, are `constants`.
+    Any other call may be of several `events`, one after the other, of which one gives the result, or some
+    those that it gives in a list or tuple, its `kind`; `results` are their numbers. Operands that are none of
+    its arguments, by event and number, are `constants`.
     """
 
     function: Callable[..., Any]
@@ -72,13 +73,23 @@ class Called(NamedTuple):
     kwargs: dict[str, Any]
     writes: bool = False
     events: int = 1
-    result: int = 0
+    results: tuple[int, ...] = (0,)
+    kind: type | None = None
     constants: tuple[tuple[int, int, Any], ...] = ()
+
+    def arguments(self) -> list[Any]:
+        """Return its arguments one by one."""
+        every = (*self.args, *self.kwargs.values())
+        return [y for x in every for y in (x.parts if type(x) is Several else (x,))]
 
     def brought(self) -> set[tuple[int, int]]:
         """Which operands its arguments are, by event and number."""
-        parts = (y for x in self.args for y in (x.parts if type(x) is Several else (x,)))
-        return {(x.event, x.operand) for x in parts if type(x) is Brought}
+        return {(x.event, x.operand) for x in self.arguments() if type(x) is Brought}
+
+    def replaced(self, function: Callable[[Any], Any]) -> Called:
+        """Return the call with what a function makes of its arguments."""
+        kwargs = {name: function(x) for name, x in self.kwargs.items()}
+        return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
 
 
 def WRITE() -> None:
@@ -90,6 +101,8 @@ class Event(NamedTuple):
 
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
+    A view may be one of `several` that one call made. Places of elements may be told by a function of the
+    operand, their `order`.
     """
 
     op: Any  # a Primitive, or Passive
@@ -100,6 +113,8 @@ class Event(NamedTuple):
     call: Called | None = None
     known: bool = True
     writes: int | None = None
+    several: bool = False
+    order: Callable[..., Any] | None = None
 
 
 def means(function: Callable[..., Any], op: Operation) -> bool:
@@ -178,6 +193,10 @@ class Trace(NamedTuple):
         How operations were called, by their number, with histories in the place of sources.
     writes
         What told the Tensors that operations have written to, by their number.
+    several
+        The numbers of those that are one of several views.
+    orders
+        What tells the places of elements that operations take, by their number.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -187,6 +206,8 @@ class Trace(NamedTuple):
     entries: list[Any]
     calls: dict[int, Called]
     writes: dict[int, History]
+    several: set[int]
+    orders: dict[int, Callable[..., Any]]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -218,7 +239,8 @@ class Trace(NamedTuple):
                 owners[history.key] = len(events) if writes is None else writes
             known[history.key] = Source(RESULT, len(events))
             numbers[k] = len(events)
-            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes))
+            more = k in self.several, self.orders.get(k)
+            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
         for k, call in self.calls.items():
             if call.events > 1 and k in numbers:
                 n = numbers[k]
@@ -271,22 +293,24 @@ def _with_sources(x: Any, known: dict[Any, Source]) -> Any:
         parts = tuple(_with_sources(y, known) for y in x.parts)
         return UNKNOWN if _has_unknown(parts) else x._replace(parts=parts)
     if type(x) is Called:
-        args = tuple(_with_sources(y, known) for y in x.args)
-        return None if _has_unknown(args) else x._replace(args=args)
+        found = x.replaced(lambda y: _with_sources(y, known))
+        return None if _has_unknown((*found.args, *found.kwargs.values())) else found
     return x
 
 
 def _as_one(events: Sequence[Event], n: int) -> Called | None:
     """The call of several events from one on, if all that these are of are its arguments and constants.
 
-    A constant may have been computed of a number or an array that the call brings: then it is not of shapes
-    alone.
+    A constant may have been computed of a number or an array that the call brings: then these are arguments
+    as they are, which another call has to have too.
     """
     call = events[n].call
     if call is None:
         return None
+    if not _has_all(events[n : n + call.events], call.brought()):
+        call = call.replaced(lambda x: _by_value(events[n:], x))
     brought, constants = call.brought(), []
-    given = {y for x in call.args for y in (x.parts if type(x) is Several else (x,)) if type(y) is Source}
+    given = {x for x in call.arguments() if type(x) is Source}
     for j, event in enumerate(events[n : n + call.events]):
         if event.writes is not None or not is_without_errors(event.op):
             return None
@@ -297,9 +321,26 @@ def _as_one(events: Sequence[Event], n: int) -> Called | None:
                     return None
             elif source.kind == LIVE and (j, q) not in brought:
                 constants.append((j, q, source.value))
-    if constants and (brought or any(np.asarray(x).nbytes > COPIED for _, _, x in constants)):
+    by_value = [x for x in call.arguments() if isinstance(x, np.ndarray)]
+    if any(np.asarray(x).nbytes > COPIED for x in (*by_value, *(x for _, _, x in constants))):
         return None
     return call._replace(constants=tuple(constants))
+
+
+def _has_all(events: Sequence[Event], brought: set[tuple[int, int]]) -> bool:
+    """Whether all operands of the events of a call that are no Tensors are its arguments."""
+    return all(
+        source.kind != LIVE or (j, q) in brought
+        for j, event in enumerate(events)
+        for q, source in enumerate(event.operands)
+    )
+
+
+def _by_value(events: Sequence[Event], x: Any) -> Any:
+    """An argument of a call of these events that is to be as it is, instead of an operand."""
+    if type(x) is Several:
+        return x._replace(parts=tuple(_by_value(events, y) for y in x.parts))
+    return events[x.event].operands[x.operand].value if type(x) is Brought else x
 
 
 def _has_unknown(parts: Sequence[Any]) -> bool:

@@ -50,6 +50,8 @@ class Follower:
         Tensors without values that stand for leaves of the arguments and for results of events.
     ready
         The path that the words say to follow, if nobody is to see values.
+    telling
+        Python's filters of warnings at the beginning of the call at work, and what shows warnings.
     handling, reported
         NumPy's handling of errors of floating-point numbers, and which of them it tells of.
     learner
@@ -83,6 +85,8 @@ class Follower:
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.state = state.data
         self.state[layout.MATCHING_MODE] = id(self.mode)
+        self.telling: list[Any] = [None, None]
+        self.state[layout.TELLING] = id(self.telling)
         for k, ufunc in enumerate(COMPARISONS):
             self.state[layout.COMPARISONS + k] = id(passive(ufunc))
         self.words, self.at = state, abi.address(state)

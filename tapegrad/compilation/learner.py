@@ -34,7 +34,7 @@ from tapegrad.compilation.methods import UPDATES
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
-from tapegrad.core.dispatch import is_view_of
+from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
@@ -43,6 +43,7 @@ from tapegrad.tape.pool import shadow
 from tapegrad.tensor import Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
+PLAIN = *SIMPLE, float, type, np.dtype  # what they may be where they are the same at each call
 MOST_EVENTS = 1 << 17  # operations of a program, each of which takes 2 KB and the thread less than 0.1 ms
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
@@ -71,6 +72,8 @@ class Learner:
         self._histories: list[History] = []
         self._calls: dict[int, Called] = {}
         self._writes: dict[int, History] = {}
+        self._several: set[int] = set()
+        self._orders: dict[int, Callable[..., Any]] = {}
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -139,7 +142,16 @@ class Learner:
                 entries[at - 2 : at + 1] = found
             else:
                 entries[at] = found
-        return Trace(entries, self._calls, self._writes, self._arguments, self._histories, held)
+        return Trace(
+            entries,
+            self._calls,
+            self._writes,
+            self._several,
+            self._orders,
+            self._arguments,
+            self._histories,
+            held,
+        )
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -151,8 +163,10 @@ class Learner:
         out = how(*args, **kwargs)
         writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
-        simple = isinstance(out, Handle) and all(isinstance(x, SIMPLE) for x in kwargs.values())
-        if simple and len(self.entries) == WIDTH * (k + count):
+        results = out if type(out) in (list, tuple) else [out]
+        if not results or not all(isinstance(x, Handle) for x in results):
+            return out
+        if len(self.entries) == WIDTH * (k + count) and out is results[0]:
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
             same = writes or self.history_of(out) == History(*result)
             if same and means(function, op):
@@ -161,34 +175,64 @@ class Learner:
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
                 )
                 known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
-                given = tuple(self._given(x, known, brought) for x in sources or args)
-                if UNKNOWN not in given and not brought:
-                    self._calls[k] = Called(function, given, dict(kwargs), writes)
-        elif simple and sources is None and parts == self._parts and is_by_shapes(function):
-            self._note_composed(function, args, kwargs, k, self.history_of(out))
+                call = self._called(function, sources or args, kwargs, known, brought)
+                if call is not None:
+                    self._calls[k] = call._replace(writes=writes)
+        elif sources is None and parts == self._parts and is_by_shapes(function):
+            self._note_composed(function, args, kwargs, k, out)
         return out
 
+    def _called(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
+        known: set[History] | None, brought: deque[tuple[Brought, Any]],
+    ) -> Called | None:  # fmt: skip
+        """A call as a later one is compared with it, if it can be; see `_given`."""
+        given = tuple(self._given(x, known, brought) for x in args)
+        named = {name: self._given(x, known, brought) for name, x in kwargs.items()}
+        if brought or any(x is UNKNOWN for x in (*given, *named.values())):
+            return None
+        return Called(function, given, named)
+
     def _note_composed(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, result: History | None
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, out: Any
     ) -> None:
-        """Note a call that the operations from one on make up, of which one gives its result."""
-        plain = [y for x in args for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
-        brought, gives = deque[tuple[Brought, Any]](), None
+        """Note a call that the operations from one on make up, of which some give its results."""
+        every = (*args, *kwargs.values())
+        plain = [y for x in every for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
+        brought, numbers = deque[tuple[Brought, Any]](), dict[History, int]()
+        known = set[History]()
         count = len(self.entries) // WIDTH - k
         for j in range(count):
             entry = self.entries[WIDTH * (k + j) : WIDTH * (k + j + 1)]
-            if History(*entry[1:4]) == result:
-                gives = j
+            numbers[History(*entry[1:4])] = j
             for q, x in enumerate(operands_of(entry)):
-                if type(x) not in (History, Flat) and any(x is y for y in plain):
+                if type(x) in (History, Flat):
+                    known.add(x.history if type(x) is Flat else x)
+                elif any(x is y for y in plain):
                     brought.append((Brought(q, j), x))
-        given = tuple(self._given(x, None, brought) for x in args)
-        if gives is not None and UNKNOWN not in given and not brought:
-            self._calls[k] = Called(function, given, dict(kwargs), events=count, result=gives)
+        call, one = self._called(function, args, kwargs, known, brought), isinstance(out, Handle)
+        results = [numbers.get(self.history_of(x)) for x in ([out] if one else out)]  # type: ignore[arg-type]
+        if call is not None and None not in results:
+            kind, found = None if one else type(out), tuple(j for j in results if j is not None)
+            self._calls[k] = call._replace(events=count, results=found, kind=kind)
 
     def note_parts(self) -> None:
         """Know that the function of NumPy's at work is more than the operations that it applies."""
         self._parts += 1
+
+    def note_several(self, x: Handle) -> None:
+        """Know that a Tensor, which the latest operation gave, is one of several views."""
+        if self._is_latest(x):
+            self._several.add(len(self.entries) // WIDTH - 1)
+
+    def note_order(self, x: Handle, order: Callable[..., Any]) -> None:
+        """Know what tells the places of elements that the latest operation took, by their values."""
+        if self._is_latest(x):
+            self._orders[len(self.entries) // WIDTH - 1] = order
+
+    def _is_latest(self, x: Handle) -> bool:
+        """Whether the operation listed last gave a Tensor."""
+        return self.history_of(x) == History(*self.entries[1 - WIDTH : 4 - WIDTH])
 
     def note_value(self) -> None:
         """Know that the value of the next operation is not what its op gives, so that it is kept."""
@@ -198,7 +242,8 @@ class Learner:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
 
         A Tensor is one of the operands, where these are `known`, as the value of another may tell what is
-        done. Operands that are no Tensors are `brought` by arguments in their order, each by one.
+        done. Operands that are no Tensors are `brought` by arguments in their order, each by one. Numbers and
+        small arrays that are none are to be the same.
         """
         if brought and brought[0][1] is x:
             return brought.popleft()[0]
@@ -206,10 +251,12 @@ class Learner:
             x = self.history_of(x) or UNKNOWN
         if type(x) is History:
             return x if known is None or x in known else UNKNOWN
-        if type(x) in (list, tuple) and any(isinstance(part, Handle) for part in x):
+        if type(x) is list or (type(x) is tuple and any(isinstance(part, Handle) for part in x)):
             parts = tuple(self._given(part, known, brought) for part in x)
-            return UNKNOWN if UNKNOWN in parts else Several(type(x), parts)
-        simple = isinstance(x, SIMPLE) or (type(x) is tuple and all(isinstance(part, SIMPLE) for part in x))
+            return UNKNOWN if any(part is UNKNOWN for part in parts) else Several(type(x), parts)
+        if type(x) is np.ndarray and x.dtype.kind in "biufc" and x.nbytes <= COPIED:
+            return np.array(x)
+        simple = isinstance(x, PLAIN) or (type(x) is tuple and all(isinstance(part, PLAIN) for part in x))
         return x if simple else UNKNOWN
 
     def history_of(self, x: Handle) -> History | None:
@@ -283,9 +330,9 @@ class Learner:
         ufunc = known[0].functions[0]
         if type(ufunc) is np.ufunc and len(self.entries) // WIDTH != k:
             brought = deque((Brought(q), x) for q, x in enumerate(args) if not isinstance(x, Handle))
-            given = tuple(self._given(x, None, brought) for x in args)
-            if UNKNOWN not in given and not brought:
-                self._calls[k] = Called(ufunc, given, {})
+            call = self._called(ufunc, args, {}, None, brought)
+            if call is not None:
+                self._calls[k] = call
 
     def note_plain(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle

@@ -15,7 +15,7 @@ from tapegrad.compilation.events import RESULT, History, Source, Trace, Unlearna
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.paths import UNTRIED, Path, Product
-from tapegrad.compilation.program import Program, loosened
+from tapegrad.compilation.program import Program, in_order, loosened
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
 
@@ -154,6 +154,7 @@ class Learning:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
+        events = list(map(in_order, events))
         for path in paths:
             events = loosened(events, path.program.events, path.program.arguments)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):

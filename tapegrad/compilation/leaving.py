@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from operator import itemgetter
 from sys import getrefcount
@@ -25,6 +26,14 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
+
+SHOW = "_showwarnmsg_impl"  # by this name `warnings` knows what shows warnings, or notes them
+
+
+def told_by() -> tuple[int, int, int]:
+    """What tells Python's filters of warnings: the list, how many, and the first of them."""
+    filters = warnings.filters
+    return id(filters), len(filters), id(filters[0]) if filters else 0
 
 
 def _handed_on(name: str) -> Callable[..., Any]:
@@ -59,12 +68,26 @@ class Leaver(Follower):
         before, handling = _enabled.get(), error_mode.set(self.handling)
         try:
             _enabled.set(self.recording)
-            self._record()
+            with self._telling():
+                self._record()
         finally:
             _enabled.set(before)
             error_mode.reset(handling)
         if before is self.mode:
             _enabled.set(True if self.learner is None else self.recording)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Let warnings be told as when the call began: no operation since is pending under others."""
+        filters, show = self.telling
+        if filters is warnings.filters:
+            yield
+            return
+        with warnings.catch_warnings():
+            warnings.filters = filters
+            if show is not None:
+                setattr(warnings, SHOW, show)
+            yield
 
     def _record(self) -> None:
         learner, self.learner = self.learner, None
@@ -87,6 +110,8 @@ class Leaver(Follower):
                 self._record_value(j, operands)
             else:
                 self._record_write(j, operands, x)
+            if event.several:
+                base.extra(x).several = True
             self._recorded.append(x)
 
     def _held(self, x: weakref.ref[Handle]) -> Handle | None:
@@ -104,6 +129,8 @@ class Leaver(Follower):
 
         Of one that Python has computed NumPy has told.
         """
+        if j >= self._computed and j in self.program.renewals:
+            self.program.renewals[j]()
         event, before, given = self.program.event_of_call(j), _enabled.get(), [value_of(x) for x in operands]
         try:
             _enabled.set(True)
@@ -198,3 +225,5 @@ class Leaver(Follower):
     note_plain = _handed_on("note_plain")
     note_parts = _handed_on("note_parts")
     note_value = _handed_on("note_value")
+    note_several = _handed_on("note_several")
+    note_order = _handed_on("note_order")

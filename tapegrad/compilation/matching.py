@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.calls import is_constant
 from tapegrad.compilation.computing import RESHAPE, TAKE, varying_of
 from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
-from tapegrad.compilation.leaving import Leaver
+from tapegrad.compilation.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import alike, view_of
@@ -22,7 +23,7 @@ from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.replay.layout import MATCHING, NEXT_EVENT
+from tapegrad.kernels.replay.layout import FILTERS, MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
@@ -61,6 +62,8 @@ class Matcher(Leaver):
             self.state[layout.ERRORS_AT_FIRST] = id(handling)
             self.state[layout.ERRORS_REPORTED] = self.reported
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
+        self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = told_by()
+        self.telling[:] = warnings.filters, getattr(warnings, SHOW, None)
 
     def observe(self, see_value: Callable[[], None] | None) -> None:
         """Let somebody know of each value that is looked at in the call that begins."""
@@ -96,6 +99,8 @@ class Matcher(Leaver):
         the call; where one is met the call leaves, and each operation has its own handling.
         """
         handling, state = error_mode.get(), self.state
+        if told_by() != (*state[FILTERS : FILTERS + 3],):
+            return False  # of a warning that is an error, or is not told, or is noted
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True
         reported, _, loud = forward.reported(handling)
@@ -118,7 +123,7 @@ class Matcher(Leaver):
     def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
         """Whether an op comes next that rows can compute as Python does."""
         program = self.program
-        known = k < len(program.events) and k not in program.anew
+        known = k < len(program.events) and (k not in program.anew or k in program.renewals)
         return known and program.events[k].op is op and program.exact[k]
 
     def applied(self) -> None:
@@ -155,13 +160,16 @@ class Matcher(Leaver):
                 known is not None
                 and not known.writes
                 and known.function is function
-                and alike(known.kwargs, kwargs)
+                and known.kwargs.keys() == kwargs.keys()
                 and self._is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
+                and self.path.comparison.are_given(
+                    k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
+                )
             ):
                 self.path.comparison.restore(k, known)
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
-                return self.path.comparison.handle(Source(RESULT, k + known.result))
+                return self.path.comparison.results(k, known)
         return how(*args, **kwargs)
 
     def part(self, x: Handle, index: Any) -> Handle | None:
@@ -170,6 +178,8 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
+        if event.several:
+            return None
         varying = varying_of(event.attrs)
         taken = event.op is TAKE or varying is not None
         taken = taken and self.program.exact[k] and self._is_handled()

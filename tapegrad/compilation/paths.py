@@ -70,9 +70,10 @@ class Computation:
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
         rows, n = self.program.rows, len(self.program.events)
-        state, m = rows.state, len(self.reverse.rows) if pull else 0
+        apart = pull and self.reverse.rows.calls
+        state, m = rows.state, len(self.reverse.rows) if pull and not apart else 0
         if pull is not self._pulls:
-            state[layout.REVERSE_AT] = self.reverse.rows.at if pull else 0
+            state[layout.REVERSE_AT] = self.reverse.rows.at if m else 0
             state[layout.REVERSE_COUNT], self._pulls = m, pull
         while True:
             came = rows.serve(layout.RUN_ALL, rows.at, begin, n)
@@ -87,8 +88,8 @@ class Computation:
             begin = n
         if state[layout.HELD]:
             return False
-        if came < n + m:
-            self.reverse.rows.run(self.reverse.rows.step(came - n), m)
+        if apart:
+            self.reverse.rows.run(0, len(self.reverse.rows))
         return True
 
     def _unplanned(self, planning: Planning, reported: int, by_rows: Callable[[], bool]) -> bool:
@@ -265,7 +266,7 @@ class Path(Computation):
         self.comparison = comparison = Comparison(self.program, arguments, results)
         for k, event in enumerate(self.program.events):
             background.pause()
-            row, part = self.words[k], "index" in event.attrs and self.program.views[k]
+            row, part = self.words[k], "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             usable = usable and event.writes is None
             row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from tapegrad.compilation.computing import (
     ELEMENT,
     TAKING,
     VARYING,
+    Renewal,
     Varying,
     compute,
     number_of,
@@ -39,6 +40,7 @@ from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
+from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
 COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
@@ -84,6 +86,13 @@ def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np
     return found
 
 
+def in_order(event: Event) -> Event:
+    """An event that takes elements at places that their order tells, if it does."""
+    if event.order is None:
+        return event
+    return event._replace(attrs={VARYING: Varying(event.op, (), event.attrs, event.order)})
+
+
 def _varied(event: Event, shape: tuple[int, ...]) -> Event:
     """An event that takes other elements at each call, unless the places are known for good."""
     if varying_of(event.attrs) is not None or "words" in event.attrs:
@@ -102,7 +111,7 @@ def is_same(x: Event, y: Event) -> bool:
     """Whether two events are the same, but for the numbers and arrays that a call brings."""
     if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
         return False
-    if x.writes != y.writes or x.is_view != y.is_view:
+    if (x.writes, x.is_view, x.several) != (y.writes, y.is_view, y.several):
         return False
     if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
         return False
@@ -155,6 +164,12 @@ def alike(known: Any, found: Any) -> bool:
 def is_computed_anew(event: Event) -> bool:
     """Whether an event has attributes that are others at each call."""
     return any(name in event.attrs for name in (*COMPUTED, VARYING))
+
+
+def is_found_by_rows(event: Event) -> bool:
+    """Whether rows find the places of the elements that an event takes."""
+    varying = varying_of(event.attrs)
+    return varying is not None and varying.order is not None
 
 
 def is_view(value: Any, of: np.ndarray) -> bool:
@@ -225,6 +240,8 @@ class Program:
         The attributes of each event, of which some may be those of the call at hand.
     anew
         Which events have such attributes.
+    renewals
+        What finds the attributes of those of these whose operands tell them, as their rows do.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
     owners
@@ -266,6 +283,7 @@ class Program:
         self.attrs: list[Attributes] = []
         self.views: list[bool] = []
         self.rows = Rows()
+        self.renewals: dict[int, Callable[[], None]] = {}
         for k, event in enumerate(events):
             background.pause()
             if before is not None and k < self.shared:
@@ -313,7 +331,7 @@ class Program:
             view.flags.writeable = False
         self.values.append(view)
         self.targets.append(target)
-        self._compute(event, operands, view if target is None else target, target is None or unused)
+        self._compute(event, k, view if target is None else target, target is None or unused)
 
     def _verified(self, events: Sequence[Event], shared_exact: Sequence[bool]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands.
@@ -404,7 +422,7 @@ class Program:
         self.values.append(before.values[k])
         self.targets.append(before.targets[k])
         target = self.targets[k]
-        self._compute(event, self.live[k], self.values[k] if target is None else target, target is None)
+        self._compute(event, k, self.values[k] if target is None else target, target is None)
 
     def _attributes(self, event: Event) -> Attributes:
         """The attributes of an event: its own, where calls bring others."""
@@ -443,13 +461,38 @@ class Program:
         kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
         return np.array(value, np.result_type(*kinds))  # which it is compared in
 
-    def _compute(self, event: Event, operands: list[Any], out: np.ndarray, known: bool) -> None:
+    def _compute(self, event: Event, k: int, out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, operands, out)
+        compute(self.rows, event, self.live[k], out, renewal=self._renewal(k))
         self.rows.fold(*first)
+
+    def _renewal(self, k: int) -> Renewal | None:
+        """What lets the factors that an event keeps, or places, be those of other operands that tell them.
+
+        The first of the events that share factors finds them, the others take these.
+        """
+        attrs, operands = self.attrs[k], self.live[k]
+        varying = varying_of(attrs)
+        if varying is not None and varying.order is not None:
+            self.renewals[k] = lambda: varying.find(operands[0])
+            return Renewal(self.renewals[k], [], [varying.buffer])
+        kept = {name: attrs[name] for name in COMPUTED if name in attrs}
+        if not kept or any(not isinstance(x, Kept) or x.fresh() is None for x in kept.values()):
+            return None
+        first = {
+            name: next((j for j in self.renewals if x.is_twin(self.attrs[j].get(name))), None)
+            for name, x in kept.items()
+        }
+
+        def renew() -> None:
+            for name, j in first.items():
+                attrs[name] = attrs[name].fresh() if j is None else self.attrs[j][name].twin()
+
+        self.renewals[k] = renew
+        return Renewal(renew, [self.values[j] for j in first.values() if j is not None], [])
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

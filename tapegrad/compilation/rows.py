@@ -417,11 +417,19 @@ class Rows:
         return [*begins, len(self)]
 
     def run(self, begin: int, end: int) -> None:
-        """Run rows from `begin` to before `end`."""
-        while begin < end:
-            begin = self.serve(layout.RUN_ROWS, self.at, begin, end)
-            if begin < end:
-                begin = self.step(begin)
+        """Run rows from `begin` to before `end`.
+
+        In those that are silent no call raises an error, as one that adds in place cannot be made once more.
+        """
+        before = forward.error_mode.set(forward.silent()) if self.silent and self.calls else None
+        try:
+            while begin < end:
+                begin = self.serve(layout.RUN_ROWS, self.at, begin, end)
+                if begin < end:
+                    begin = self.step(begin)
+        finally:
+            if before is not None:
+                forward.error_mode.reset(before)
 
     def step(self, k: int) -> int:
         """Do what Python has to do at a row; the number of the next one."""

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import operator
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,8 @@ TEXTS = {  # names of attributes and keys, and where compiled code finds them
     layout.RETAINS_GRAD_TEXT: "retains_grad", layout.DELITEM_TEXT: "__delitem__",
     layout.SWEEPS_TEXT: "sweeps", layout.RELEASED_TEXT: "released", layout.RELEASE_TEXT: "release",
     layout.PRE_TEXT: "pre", layout.POST_TEXT: "post", layout.ACCUMULATED_TEXT: "accumulated",
-    layout.EXPOSED_TEXT: "exposed", layout.SHARED_TEXT: "shared",
+    layout.EXPOSED_TEXT: "exposed", layout.FILTERS_TEXT: "filters",
+    layout.SHOW_TEXT: "_showwarnmsg_impl", layout.SHARED_TEXT: "shared",
 }  # fmt: skip
 words: Any = ()  # shared with compiled code, once it is there
 _kept: list[Any] = []  # what compiled code knows by address
@@ -232,6 +234,7 @@ def _objects(kind: type[Handle], sheets: np.ndarray) -> dict[int, Any]:
         layout.NEWEST_TAPE: tapes.newest,
         layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
         layout.JOIN: join, layout.INTEGER: np.dtype(np.int64), layout.ERROR_MODE: forward.error_mode,
+        layout.WARNINGS: vars(warnings),
         layout.NUMPY_TRUE: np.True_, layout.NUMPY_FALSE: np.False_, layout.DICT_TYPE: dict,
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 

@@ -487,6 +487,21 @@ def note_parts() -> None:
         matcher.note_parts()
 
 
+def note_several(x: Handle) -> None:
+    """Note on a view that one call made it and others, of which one is not to be written to alone."""
+    extra(x).several = True
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_several(x)
+
+
+def note_order(x: Handle, order: Callable[..., Any]) -> None:
+    """Note on elements just taken at places that a function of the values tells, which one that is."""
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_order(x, order)
+
+
 def note_value() -> None:
     """Let a program that learns operations know that the value of the next one is not what its op gives."""
     matcher = in_force("matcher")

@@ -71,6 +71,12 @@ class Matcher(Protocol):
     def note_parts(self) -> None:
         """Take note that the function of NumPy's at work is more than the operations that it applies."""
 
+    def note_several(self, x: Handle) -> None:
+        """Take note that a Tensor is one of several views that one call made."""
+
+    def note_order(self, x: Handle, order: Callable[..., Any]) -> None:
+        """Take note of what tells the places of elements that the latest operation took, by their values."""
+
     def note_value(self) -> None:
         """Take note that the value of the next operation is not what its op gives."""
 

@@ -169,7 +169,7 @@ def delete(arr: Tensor, obj: Any, axis: int | None = None) -> Tensor:
     return arr[(*(slice(None),) * at, np.delete(np.arange(arr.shape[at]), obj))]
 
 
-@composed(np.append)
+@composed(np.append, by_shapes=True)
 def append(arr: Operand, values: Operand, axis: int | None = None) -> TensorOrArray:
     """Values joined to the end."""
     arr, values = tensor_of(arr), tensor_of(values)
@@ -334,7 +334,7 @@ def _square(m: Operand) -> TensorOrArray:
     return _broadcast_to(m, m.shape * 2) if m.ndim == 1 else m
 
 
-@composed(np.vander)
+@composed(np.vander, by_shapes=True)
 def vander(x: TensorOrArray, N: int | None = None, increasing: bool = False) -> TensorOrArray:
     """Powers of a vector, as columns."""
     if x.ndim != 1:
@@ -373,13 +373,13 @@ for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
     implements(_f, by_shapes=True)(_at_least_of(_n))
 
 
-@implements(np.dstack)
+@implements(np.dstack, by_shapes=True)
 def dstack(tup: Sequence[Operand]) -> TensorOrArray:
     """Arrays joined along a third axis."""
     return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
 
 
-@implements(np.column_stack)
+@implements(np.column_stack, by_shapes=True)
 def column_stack(tup: Sequence[TensorOrArray]) -> TensorOrArray:
     """Arrays joined as columns, vectors as columns of their own."""
     members = _members(tup, "column_stack")

@@ -203,13 +203,13 @@ def _rolled(x: Any, axes: Any, what: str, back: bool) -> TensorOrArray:
     return x
 
 
-@implements(np.fft.fftshift)
+@implements(np.fft.fftshift, by_shapes=True)
 def fftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Halves of axes exchanged, so that frequency 0 comes to the middle."""
     return _rolled(x, axes, "fftshift", False)
 
 
-@implements(np.fft.ifftshift)
+@implements(np.fft.ifftshift, by_shapes=True)
 def ifftshift(x: Operand, axes: Axis = None) -> TensorOrArray:
     """Inverse of `fftshift`."""
     return _rolled(x, axes, "ifftshift", True)

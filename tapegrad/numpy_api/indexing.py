@@ -33,7 +33,7 @@ from tapegrad.tensor import (
 )
 
 
-@implements(np.take)
+@implements(np.take, by_shapes=True)
 def take(
     a: Operand, indices: Operand, axis: int | None = None, out: Out = None, mode: str = "raise"
 ) -> TensorOrArray:

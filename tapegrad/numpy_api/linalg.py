@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -25,7 +26,7 @@ from tapegrad.numpy_api.reductions import sum_
 from tapegrad.numpy_api.shapes import matrix_transpose, reshape, transpose
 from tapegrad.numpy_api.tables import axis_of, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY, lapack
-from tapegrad.ops.lapack import LU, Kept, Singular
+from tapegrad.ops.lapack import LU, Found, Kept
 from tapegrad.tensor import Operand, Out, TensorOrArray, apply, record, wrap, wrap_without_history
 
 LAPACK: Any = np.linalg  # whose stubs know literal arguments only
@@ -64,13 +65,13 @@ def adjoint(x: Operand) -> Any:
     return np.conj(matrix_transpose(x))
 
 
-def _parts(name: str, a: Operand, factors: Sequence[TensorOrArray], parts: Sequence[int]) -> list[Any]:
+def _parts(name: str, a: Operand, first: Kept, parts: Sequence[int]) -> list[Any]:
     """Records of the factors of a matrix that share all of them."""
     op, operands = REGISTRY[name], (a,)
     kept: list[Kept] = []
     found = []
     for k in parts:
-        kept.append(kept[0].twin() if kept else Kept(factors))
+        kept.append(kept[0].twin() if kept else first)
         found.append(apply(op, operands, {"factors": kept[-1], "part": k}))
     save_arrays(found, kept)
     return found
@@ -106,8 +107,7 @@ def _floating(x: Operand) -> Any:
 def eigh(a: Operand, UPLO: str = "L") -> Any:
     """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
     a = matrices(a, "eigh", True)
-    factors = lapack.eigh(value_of(a), UPLO)
-    return EighResult(*_parts("eigh", a, factors, (0, 1)))
+    return EighResult(*_parts("eigh", a, Found(functools.partial(lapack.eigh, uplo=UPLO)), (0, 1)))
 
 
 @implements(np.linalg.eigvalsh)
@@ -117,7 +117,7 @@ def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
     a = matrices(a, "eigvalsh", True)
     if not recorded(a):
         return plainly(np.linalg.eigvalsh, (a, UPLO), {})
-    return _parts("eigh", a, lapack.eigh(value_of(a), UPLO), (0,))[0]
+    return _parts("eigh", a, Found(functools.partial(lapack.eigh, uplo=UPLO)), (0,))[0]
 
 
 @implements(np.linalg.eig)
@@ -125,7 +125,7 @@ def eigvalsh(a: Operand, UPLO: str = "L") -> TensorOrArray:
 def eig(a: Operand) -> Any:
     """Eigenvalues and eigenvectors of square matrices; complex where an eigenvalue is."""
     a = matrices(a, "eig", True)
-    return EigResult(*_parts("eig", a, np.linalg.eig(value_of(a)), (0, 1)))
+    return EigResult(*_parts("eig", a, Found(np.linalg.eig, False), (0, 1)))
 
 
 @implements(np.linalg.eigvals)
@@ -135,7 +135,7 @@ def eigvals(a: Operand) -> TensorOrArray:
     a = matrices(a, "eigvals", True)
     if not recorded(a):
         return plainly(np.linalg.eigvals, (a,), {})
-    return _parts("eig", a, np.linalg.eig(value_of(a)), (0,))[0]
+    return _parts("eig", a, Found(np.linalg.eig, False), (0,))[0]
 
 
 @implements(np.linalg.svd)
@@ -150,7 +150,7 @@ def svd(
         return _wrapped(SVDResult, found, a) if compute_uv else wrap_without_history(found, (a,))
     if hermitian:
         return _svd_of_hermitian(a, compute_uv)
-    factors = np.linalg.svd(value_of(a), full_matrices=bool(full_matrices and compute_uv))
+    factors = Found(functools.partial(np.linalg.svd, full_matrices=bool(full_matrices and compute_uv)))
     if not compute_uv:
         return _parts("svd", a, factors, (1,))[0]
     return SVDResult(*_parts("svd", a, factors, (0, 1, 2)))
@@ -192,7 +192,7 @@ def qr(a: TensorOrArray, mode: str = "reduced") -> Any:
                 "qr: mode 'raw' gives Householder vectors, which have no derivative here; use 'reduced'"
             )
         raise ValueError(f"qr: mode {reprlib.repr(mode)} is none of 'reduced', 'complete', 'r', 'raw'")
-    factors = lapack.qr(value_of(a), "complete" if mode == "complete" else "reduced")
+    factors = Found(functools.partial(lapack.qr, mode="complete" if mode == "complete" else "reduced"))
     if mode == "r":
         return _parts("qr", a, factors, (1,))[0]
     return QRResult(*_parts("qr", a, factors, (0, 1)))
@@ -277,7 +277,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> Any:
         return _product(pinv(a), b), _residuals(a, b, 0) if columns == 0 < rows else wrap(empty), rank, values
     eps = np.finfo(s.dtype).eps
     cut = eps * max(rows, columns) if rcond is None else eps if rcond < 0 else rcond
-    kept: list[Kept] = [Singular()]
+    kept: list[Kept] = [Found(functools.partial(np.linalg.svd, full_matrices=False))]
     attrs = {"solution": solution, "factors": kept[0], "cut": cut, "rank": int(rank)}
     found = [apply(REGISTRY["lstsq"], (a, b), attrs)]
     if recorded(a):
@@ -321,7 +321,7 @@ def matrix_power(a: Operand, n: int) -> Any:
     return found
 
 
-@implements(np.linalg.multi_dot)
+@implements(np.linalg.multi_dot, by_shapes=True)
 def multi_dot(arrays: Sequence[TensorOrArray], *, out: Out = None) -> TensorOrArray:
     """Product of matrices in the order that takes the fewest multiplications; the ends may be vectors."""
     if out is not None:
@@ -407,7 +407,7 @@ def matrix_rank(
 # ---------------------------------------------------------------- diagonals and products
 
 
-@implements(np.linalg.diagonal)
+@implements(np.linalg.diagonal, by_shapes=True)
 def diagonal(x: Operand, /, *, offset: int = 0) -> TensorOrArray:
     """Diagonals of matrices; a view, as that of `numpy.diagonal`."""
     return np.diagonal(matrices(x, "diagonal"), offset, -2, -1)
@@ -423,7 +423,7 @@ def _linalg_matmul(x1: Operand, x2: Operand, /) -> TensorOrArray:
     return matmul(x1, x2)
 
 
-implements(np.linalg.matmul)(_linalg_matmul)
+implements(np.linalg.matmul, by_shapes=True)(_linalg_matmul)
 
 
 @implements(np.linalg.outer, by_shapes=True)
@@ -436,7 +436,7 @@ def outer(x1: Operand, x2: Operand, /) -> TensorOrArray:
     return reshape(x1, (-1, 1)) * reshape(x2, (1, -1))
 
 
-@implements(np.linalg.vecdot)
+@implements(np.linalg.vecdot, by_shapes=True)
 def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Products along an axis of both, summed; the first is conjugated."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
@@ -446,7 +446,7 @@ def vecdot(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     return contractions.vecdot(x1, x2, axis)
 
 
-@implements(np.linalg.cross)
+@implements(np.linalg.cross, by_shapes=True)
 def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     """Vector product in three dimensions."""
     x1, x2 = tensor_of(x1), tensor_of(x2)
@@ -458,7 +458,7 @@ def cross(x1: Operand, x2: Operand, /, *, axis: int = -1) -> TensorOrArray:
     return np.cross(x1, x2, axis=axis)
 
 
-@implements(np.linalg.tensordot)
+@implements(np.linalg.tensordot, by_shapes=True)
 def tensordot(x1: Operand, x2: Operand, /, *, axes: Any = 2) -> TensorOrArray:
     """Sum of products over axes of both: the last and the first `axes`, or those named."""
     x1, x2 = tensor_of(x1), tensor_of(x2)

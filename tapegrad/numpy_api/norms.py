@@ -112,7 +112,7 @@ def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: boo
     raise ShapeError(f"norm: one axis or two, found {axis}")
 
 
-@implements(np.linalg.vector_norm)
+@implements(np.linalg.vector_norm, by_shapes=True)
 def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord: int = 2) -> TensorOrArray:
     """Norm of the elements along axes, taken as one vector."""
     x = tensor_of(x)
@@ -121,7 +121,7 @@ def vector_norm(x: Operand, /, *, axis: Axis = None, keepdims: bool = False, ord
     return _of_vectors(x, ord, axes_of(x, axis, "vector_norm"), bool(keepdims))
 
 
-@implements(np.linalg.matrix_norm)
+@implements(np.linalg.matrix_norm, by_shapes=True)
 def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: float | str = "fro") -> TensorOrArray:
     """Norm of matrices in the last two axes."""
     return norm(matrices(x, "matrix_norm"), ord, (-2, -1), keepdims)

@@ -58,7 +58,7 @@ def diff(
     return a
 
 
-@composed(np.ediff1d)
+@composed(np.ediff1d, by_shapes=True)
 def ediff1d(
     ary: Operand, to_end: Operand | None = None, to_begin: Sequence[float] | None = None
 ) -> TensorOrArray:
@@ -239,7 +239,7 @@ def _vectors(what: str, a: Operand, v: Operand) -> tuple[TensorOrArray, TensorOr
     return a, v
 
 
-@composed(np.convolve)
+@composed(np.convolve, by_shapes=True)
 def convolve(a: Operand, v: Operand, mode: str = "full") -> TensorOrArray:
     """Convolution of two vectors."""
     a, v = _vectors("convolve", a, v)
@@ -250,7 +250,7 @@ def convolve(a: Operand, v: Operand, mode: str = "full") -> TensorOrArray:
     return found[(m - 1) // 2 : (m - 1) // 2 + n] if mode == "same" else found
 
 
-@composed(np.correlate)
+@composed(np.correlate, by_shapes=True)
 def correlate(a: Operand, v: Operand, mode: str = "valid") -> TensorOrArray:
     """Correlation of two vectors."""
     a, v = _vectors("correlate", a, v)

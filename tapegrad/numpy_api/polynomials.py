@@ -56,7 +56,7 @@ def polysub(a1: Operand, a2: Operand) -> TensorOrArray:
     return _longer(a1, n) - _longer(a2, n)
 
 
-@composed(np.polymul)
+@composed(np.polymul, by_shapes=True)
 def polymul(a1: Operand, a2: Operand) -> TensorOrArray:
     """Product of polynomials."""
     return np.convolve(_coefficients("polymul", a1), _coefficients("polymul", a2))
@@ -81,7 +81,7 @@ def polydiv(u: Any, v: Operand) -> tuple[TensorOrArray, TensorOrArray]:
     return (np.stack(quotient) if quotient else np.zeros(1, kind)), rest
 
 
-@composed(np.polyder)
+@composed(np.polyder, by_shapes=True)
 def polyder(p: Operand, m: int = 1) -> TensorOrArray:
     """Derivative of a polynomial."""
     if int(m) < 0:
@@ -93,7 +93,7 @@ def polyder(p: Operand, m: int = 1) -> TensorOrArray:
     return p
 
 
-@composed(np.polyint)
+@composed(np.polyint, by_shapes=True)
 def polyint(p: TensorOrArray, m: int = 1, k: Operand | None = None) -> TensorOrArray:
     """Integral of a polynomial."""
     m = int(m)

@@ -45,6 +45,9 @@ def array_ufunc(self: Tensor, ufunc: np.ufunc, method: str, *inputs: Operand, **
     if not kwargs and method == "__call__":
         function = UFUNCS.get(ufunc)
         if function is not None:
+            mode = enabled()
+            if type(mode) is Mode and mode.matcher is not None:
+                return mode.matcher.call(ufunc, function, inputs, {})
             return function(*inputs)
     return _called(ufunc, method, inputs, kwargs)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, value_of
+from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.dispatch import note_parts
 from tapegrad.errors import DTypeError
-from tapegrad.numpy_api.rearranging import rearranged
+from tapegrad.numpy_api.rearranging import in_order, rearranged
 from tapegrad.numpy_api.sorting import along
 from tapegrad.numpy_api.tables import axes_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
@@ -65,21 +67,24 @@ def _quantile(name: str, scale: float) -> Any:
         method: Any = "linear", keepdims: bool = False, *, weights: Operand | None = None,
     ) -> TensorOrArray:  # fmt: skip
         a, given, q = tensor_of(a), plain(q), tensor_of(q)
-        if np.iscomplexobj(value_of(a)):
+        if np.iscomplexobj(like_of(a)):
             raise DTypeError(f"{name} orders real numbers, found dtype {like_of(a).dtype}")
         if like_of(a).dtype.kind != "f":
             a = np.astype(a, np.dtype(float))
         lanes, kept = _lanes(a, axis, name)
         if lanes.size == 0:
             raise ValueError(f"{name} of no elements")
-        numbers = np.asarray(value_of(q))
-        values, n = value_of(lanes), lanes.shape[-1]
-        missing = np.isnan(values)
-        one = type(given) in (float, int, np.float64) and not is_tensor(q)
-        there = n - int(np.count_nonzero(missing))  # in a single lane
-        if one and weights is None and (there == n or (skip and there and lanes.ndim == 1)):
-            found = _one(lanes, *_neighbours(reference, given, scale, method, there, values.dtype))
+        one = type(given) in (float, int, np.float64) and not is_tensor(q) and weights is None
+        n = there = lanes.shape[-1]
+        if skip:
+            there -= int(np.count_nonzero(np.isnan(value_of(lanes))))  # in a single lane
+        if one and (not skip or there == n or (there and lanes.ndim == 1)):
+            beside = _neighbours(reference, given, scale, method, there, like_of(lanes).dtype)
+            found = _one(lanes, skip, *beside)
             return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
+        note_parts()
+        numbers, values = np.asarray(value_of(q)), value_of(lanes)
+        missing = np.isnan(values)
         if weights is None and not skip:
             where_ = np.quantile(np.arange(float(n)), numbers / scale, method=method)
             where_ = np.broadcast_to(
@@ -109,7 +114,7 @@ def _quantile(name: str, scale: float) -> Any:
         found = np.astype(_between(low, high, np.astype(way, dtype)), dtype, copy=False)
         return np.reshape(found, (*numbers.shape, *kept)) if keepdims not in (False, np._NoValue) else found
 
-    return composed(reference)(function)
+    return composed(reference, by_shapes=not skip)(function)
 
 
 @functools.lru_cache(maxsize=256, typed=True)
@@ -123,14 +128,30 @@ def _neighbours(
     return below, min(below + 1, n - 1), way
 
 
-def _one(lanes: Any, below: int, above: int, way: Any) -> TensorOrArray:
+def _one(lanes: Any, skip: bool, below: int, above: int, way: Any) -> TensorOrArray:
     """The point on the way from one element in sorted order to another, of each lane."""
-    order = value_of(lanes).argsort(-1, "stable")
-    low = np.astype(rearranged(lanes, _nth(order, below)), way.dtype, copy=False)
+    low = np.astype(in_order(lanes, Ranked((below,), skip)), way.dtype, copy=False)
     if not way:
         return low
-    high = np.astype(rearranged(lanes, _nth(order, above)), way.dtype, copy=False)
+    high = np.astype(in_order(lanes, Ranked((above,), skip)), way.dtype, copy=False)
     return _between(low, high, way)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Places of the elements of each lane that have ranks; nan is last, and all if it is not left out."""
+
+    ranks: tuple[int, ...]
+    skip: bool
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return them, of values: of several ranks one after the other."""
+        order, ranks, missing = x.argsort(-1, "stable"), list[Any](self.ranks), np.isnan(x)
+        if not self.skip and np.count_nonzero(missing):
+            gone = np.any(missing, axis=-1)
+            ranks = [np.where(gone, x.shape[-1] - 1, rank) for rank in ranks]
+        found = [_nth(order, rank) for rank in ranks]
+        return np.asarray(found[0] if len(found) == 1 else found)
 
 
 def _picked(rows: TensorOrArray, numbers: np.ndarray, shape: tuple[int, ...]) -> TensorOrArray:
@@ -169,11 +190,17 @@ def _median(name: str) -> Any:
     def function(a: Operand, axis: Axis = None, out: Out = None, overwrite_input: bool = False,
                  keepdims: bool = False) -> TensorOrArray:  # fmt: skip
         lanes, kept = _lanes(a, axis, name)
-        values = value_of(lanes)
-        n = values.shape[-1]
+        n = shape_of(lanes)[-1]
         if n == 0:
             raise ValueError(f"{name} of no elements")
-        missing, low, high = np.isnan(values), (n - 1) // 2, n // 2
+        if not skip and axis is not None:
+            found = _middle(lanes, (n - 1) // 2, n // 2)
+            return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
+        note_parts()
+        values = value_of(lanes)
+        missing = np.isnan(values)
+        low: Any = (n - 1) // 2
+        high: Any = n // 2
         whole = not np.count_nonzero(missing)
         if not whole:
             count = np.sum(~missing, axis=-1) if skip else np.where(np.any(missing, axis=-1), 0, n)
@@ -194,7 +221,15 @@ def _median(name: str) -> Any:
             found = apply(MEAN, (rearranged(lanes, np.array([one, two])),), {"axis": (0,), "keepdims": False})
         return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
 
-    return composed(getattr(np, name))(function)
+    return composed(getattr(np, name), by_shapes=not skip)(function)
+
+
+def _middle(lanes: Any, low: int, high: int) -> Any:
+    """The mean of the elements of two ranks, of each lane."""
+    if low == high:
+        return in_order(lanes, Ranked((low,), False))
+    both = in_order(lanes, Ranked((low, high), False))
+    return apply(MEAN, (both,), {"axis": (0,), "keepdims": False})
 
 
 def _nth(order: np.ndarray, k: Any) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, shape_of
+from tapegrad.core.base import add_saved_bytes, shape_of, value_of
+from tapegrad.core.dispatch import expect, note_order
 from tapegrad.core.functions import FUNCTIONS
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import composed, tensor_of
@@ -91,9 +92,27 @@ def rearranged(x: Operand, places: Any, holes: bool = False) -> Any:
     return out
 
 
+def in_order(x: Operand, order: Callable[..., np.ndarray]) -> Any:
+    """The elements at places that a function of the values tells, which a program may call too.
+
+    It is equal to any other that tells the same, of any values of a shape and dtype as many places.
+    """
+    known = expect(REARRANGE, (x,), {"order": order})
+    if known is not None:
+        return known
+    found = rearranged(x, order(value_of(x)))
+    if is_tensor(found):
+        note_order(found, order)
+    return found
+
+
 def numbers_of(x: Operand) -> np.ndarray:
     """The number of each element in C order."""
-    shape = shape_of(x)
+    return numbers_in(shape_of(x))
+
+
+def numbers_in(shape: tuple[int, ...]) -> np.ndarray:
+    """The number of each element of an array of a shape, in C order."""
     return np.arange(prod(shape)).reshape(shape)
 
 

@@ -55,7 +55,7 @@ def _cumulative(
     return concatenate([np.full(shape, identity, found.dtype), found], axis)
 
 
-@implements(np.cumulative_sum)
+@implements(np.cumulative_sum, by_shapes=True)
 def cumulative_sum(x: Operand, /, *, axis: int | None = None, dtype: DType = None, out: Out = None,
                    include_initial: bool = False) -> TensorOrArray:  # fmt: skip
     """Running sum, of zero to begin with if wanted."""
@@ -64,7 +64,7 @@ def cumulative_sum(x: Operand, /, *, axis: int | None = None, dtype: DType = Non
     return _cumulative(cumsum, "cumulative_sum", 0, x, axis, dtype, include_initial)
 
 
-@implements(np.cumulative_prod)
+@implements(np.cumulative_prod, by_shapes=True)
 def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: DType = None, out: Out = None,
                     include_initial: bool = False) -> TensorOrArray:  # fmt: skip
     """Running product, of one to begin with if wanted."""

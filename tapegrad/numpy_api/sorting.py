@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from tapegrad.core.base import Axis, like_of, ndim_of, shape_of, undisturbed, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
-from tapegrad.numpy_api.rearranging import gathered, numbers_of, rearranged
+from tapegrad.numpy_api.rearranging import gathered, in_order, numbers_in, numbers_of, rearranged
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
 from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, is_tensor, wrap
@@ -40,7 +41,36 @@ def _order(value: np.ndarray, axis: int) -> TensorOrArray:
     return value.argsort(axis, "stable")
 
 
-@composed(np.sort)
+@dataclass(frozen=True)
+class Sorted:
+    """Places of elements in ascending order along an axis."""
+
+    axis: int
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return them, of values."""
+        return _along(x.shape, _order(x, self.axis), self.axis)
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Places of elements in the order of `np.partition`."""
+
+    kth: Any
+    axis: int
+    kind: Any
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return them, of values."""
+        return _along(x.shape, np.argpartition(x, self.kth, axis=self.axis, kind=self.kind), self.axis)
+
+
+def _along(shape: tuple[int, ...], order: Any, axis: int) -> np.ndarray:
+    """Places of numbers along an axis."""
+    return order if len(shape) == 1 else np.take_along_axis(numbers_in(shape), order, axis)
+
+
+@composed(np.sort, by_shapes=True)
 @undisturbed
 def sort(
     a: Tensor,
@@ -56,11 +86,10 @@ def sort(
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "sort")
-    order = _order(a._v, at)
-    return rearranged(a, order) if a.ndim == 1 else along(a, order, at)
+    return in_order(a, Sorted(at))
 
 
-@composed(np.partition)
+@composed(np.partition, by_shapes=True)
 @undisturbed
 def partition(
     a: Tensor,
@@ -75,7 +104,8 @@ def partition(
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "partition")
-    return along(a, np.argpartition(a._v, plain(kth), axis=at, kind=kind), at)
+    numbers = plain(kth)
+    return in_order(a, Partitioned(tuple(numbers) if np.ndim(numbers) else numbers, at, kind))
 
 
 @composed(np.take_along_axis)

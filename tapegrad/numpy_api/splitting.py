@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import extra, like_of
+from tapegrad.core.base import like_of
+from tapegrad.core.dispatch import note_several
 from tapegrad.core.functions import implements
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import axis_of, plain
 from tapegrad.tensor import TensorOrArray
 
 
-@implements(np.array_split)
+@implements(np.array_split, by_shapes=True)
 def array_split(
     ary: TensorOrArray, indices_or_sections: int | Sequence[int], axis: int = 0
 ) -> list[TensorOrArray]:
@@ -38,11 +39,11 @@ def array_split(
 def _part(x: TensorOrArray, index: Any) -> TensorOrArray:
     out = x[index]
     if isinstance(like_of(out), np.ndarray):
-        extra(out).several = True
+        note_several(out)
     return out
 
 
-@implements(np.split)
+@implements(np.split, by_shapes=True)
 def split(
     ary: TensorOrArray, indices_or_sections: int | Sequence[float], axis: int = 0
 ) -> list[TensorOrArray]:
@@ -55,7 +56,7 @@ def split(
     return array_split(ary, sections, axis)
 
 
-@implements(np.hsplit)
+@implements(np.hsplit, by_shapes=True)
 def hsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list[TensorOrArray]:
     """Parts along the second axis; of a vector, along its only one."""
     if ary.ndim == 0:
@@ -63,7 +64,7 @@ def hsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list
     return split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
 
 
-@implements(np.vsplit)
+@implements(np.vsplit, by_shapes=True)
 def vsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list[TensorOrArray]:
     """Parts along the first axis."""
     if ary.ndim < 2:
@@ -71,7 +72,7 @@ def vsplit(ary: TensorOrArray, indices_or_sections: int | Sequence[int]) -> list
     return split(ary, indices_or_sections, 0)
 
 
-@implements(np.dsplit)
+@implements(np.dsplit, by_shapes=True)
 def dsplit(ary: TensorOrArray, indices_or_sections: int) -> list[TensorOrArray]:
     """Parts along the third axis."""
     if ary.ndim < 3:
@@ -79,7 +80,7 @@ def dsplit(ary: TensorOrArray, indices_or_sections: int) -> list[TensorOrArray]:
     return split(ary, indices_or_sections, 2)
 
 
-@implements(np.unstack)
+@implements(np.unstack, by_shapes=True)
 def unstack(x: TensorOrArray, /, *, axis: int = 0) -> tuple[TensorOrArray, ...]:
     """The parts of one element along an axis, without that axis."""
     if x.ndim == 0:

@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.core.base import Axis, DType, NotGiven, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared, note_parts
+from tapegrad.core.operators import constant_value
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
@@ -48,7 +49,8 @@ def average(
         dtype = np.result_type(like_of(a), like_of(weights))
         dtype = np.result_type(dtype, "f8") if like_of(a).dtype.kind in "iub" else dtype
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
-        note_parts()
+        if is_tensor(total):  # else arguments tell
+            note_parts()
         if np.any(value_of(total) == 0):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
         mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
@@ -68,7 +70,7 @@ def _weights_of(a: Operand, weights: Operand, axis: Axis) -> Any:
     if given != tuple(shape[d] for d in where_):
         raise ShapeError(f"average: weights of shape {given} for axis {axis} of an array of shape {shape}")
     weights = np.transpose(weights, np.argsort(where_).tolist())
-    return reshape(weights, tuple(n if d in where_ else 1 for d, n in enumerate(shape)))
+    return np.reshape(weights, tuple(n if d in where_ else 1 for d, n in enumerate(shape)))
 
 
 @composed(np.cov, by_shapes=True)
@@ -149,7 +151,7 @@ def _frequencies(fweights: Operand, count: int) -> np.ndarray:
     return found
 
 
-@composed(np.corrcoef)
+@composed(np.corrcoef, by_shapes=True)
 def corrcoef(
     x: Operand, y: Operand | None = None, rowvar: bool = True, *, dtype: DType = None
 ) -> TensorOrArray:
@@ -159,8 +161,9 @@ def corrcoef(
         return c / c
     deviation = np.sqrt(np.diag(c))
     found = c / deviation[:, None] / deviation[None, :]
-    excess = value_of(found) - np.clip(value_of(found), -1, 1)  # rounding; no reason to lose a derivative
-    return found - excess if np.any(excess) else found
+    value = constant_value(found)
+    excess = value - np.clip(value, -1, 1)  # rounding; no reason to lose a derivative
+    return found - excess if is_tensor(excess) or np.any(excess) else found
 
 
 # ---------------------------------------------------------------- without nan

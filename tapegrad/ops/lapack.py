@@ -320,6 +320,14 @@ class Kept:
         twin.__dict__.update(self.__dict__)
         return twin
 
+    def is_twin(self, other: Any) -> bool:
+        """Whether this is the same arrays, kept for another record."""
+        return isinstance(other, Kept) and self._saved is other._saved
+
+    def fresh(self) -> Kept | None:
+        """Return what will keep such arrays of another matrix, if that tells them."""
+        return None
+
     def pack(self, packing: Any) -> None:
         """Keep what hooks make of the arrays in their place."""
         self._saved[:] = tuple(map(packing.packed, self._saved[0])), packing
@@ -329,17 +337,25 @@ class Kept:
         self._saved = [(), None]
 
 
-class Singular(Kept):
-    """Singular vectors and values of one matrix, kept with the first rule that needs them."""
+class Found(Kept):
+    """What a function computes of a matrix, kept with the first value, or rule, that needs it.
 
-    def __init__(self) -> None:
+    Where elements decide of which dtype it is, it is not `steady`.
+    """
+
+    def __init__(self, function: Callable[[np.ndarray], Iterable[np.ndarray]], steady: bool = True) -> None:
         super().__init__(())
+        self.function, self.steady = function, steady
 
     def arrays_of(self, a: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return them, computed if they are not there yet."""
+        """Return the arrays, computed if they are not there yet."""
         if not self._saved[0]:
-            self._saved[:] = tuple(np.linalg.svd(a, full_matrices=False)), None
+            self._saved[:] = tuple(self.function(a)), None
         return self.arrays
+
+    def fresh(self) -> Found | None:
+        """Return what will keep them of another matrix."""
+        return Found(self.function) if self.steady else None
 
 
 class LU(Kept):
@@ -353,6 +369,10 @@ class LU(Kept):
         super().__init__(())
         self.lapack = lapack
         self.own, self.dtype = DTYPES[char]
+
+    def fresh(self) -> LU:
+        """Return what will hold the factors of another matrix."""
+        return LU(self.own.char, self.lapack)
 
     @staticmethod
     def of(a: np.ndarray) -> LU | None:

@@ -178,7 +178,7 @@ class lstsq:
     """Least squares solution of least length, differentiated at constant rank as the pseudoinverse p is.
 
     The `solution` and its `rank` come with the record. `factors` are those of the singular value
-    decomposition of the matrix a (`lapack.Singular`), whose values up to `cut` times the largest count as 0.
+    decomposition of the matrix a (`lapack.Found`), whose values up to `cut` times the largest count as 0.
     With residuals r the solution moves by p (db - da x) + p p^H da^H r + (1 - p a) da^H p^H x.
     """
 

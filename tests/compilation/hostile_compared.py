@@ -1,6 +1,7 @@
 """More functions of the kind of `hostile`: methods, writes and arrays that compiled code compares."""
 
 import operator
+import warnings
 
 import numpy as np
 
@@ -684,3 +685,205 @@ def numbers_without_axes_that_are_made(x, k):
     s += x[0]
     t *= np.sum(x)
     return s * t + tg.zeros((0,)).sum() + np.sum(tg.ones((1, 4)) * x)
+
+
+# ------------------------------------------------------------ arguments that are to be the same
+
+
+@simple
+def parts_of_other_sizes(x, k):
+    y = x * 2.0
+    parts = np.split(y, [2, [1], [1, 3], (2,), np.array([3])][k // 3 % 5])
+    return sum(np.sum(part**n) for n, part in enumerate(parts, 2))
+
+
+@simple
+def parts_as_views_or_not(x, k):
+    """One of several views is not to be written to, others are."""
+    y = x * 2.0
+    a, b = np.split(y, 2) if k % 4 < 2 else (y[:2], y[2:])
+    if k % 3 == 2:
+        try:
+            a[...] = b * 3.0
+        except (ValueError, RuntimeError) as error:
+            return np.sum(b) * len(str(error))
+    return np.sum(a * b)
+
+
+@simple
+def parts_that_are_kept(x, k, kept=[]):
+    parts = np.unstack((x * 2.0).reshape(2, 2))
+    if k % 4 == 3:
+        kept[:] = [parts, *parts]
+    return np.sum(parts[0] * parts[1])
+
+
+@simple
+def parts_in_a_list_that_changes(x, k):
+    parts = np.array_split(x * 2.0, 3)
+    parts.reverse() if k % 3 else parts.append(x)
+    return np.sum(parts[0]) * np.sum(parts[-1])
+
+
+@simple
+def powers_of_many_kinds(x, k):
+    y = np.exp(x)
+    n = [2.0, 2, np.float64(2.0), np.array(2.0), 3.0, True, -0.0, 0.0, 2.5, y][k // 2 % 10]
+    return np.sum(np.power(y, n)) + np.sum(np.power(2.0, y))
+
+
+WEIGHTS = np.array([0.5, 1.0, 2.0, 0.25])
+
+
+@simple
+def weights_that_are_written_to(x, k):
+    WEIGHTS[k % 4] = 0.5 + k // 6
+    return np.average(x * 2.0, weights=WEIGHTS) * np.average(np.sin(x), weights=WEIGHTS[::-1])
+
+
+@simple
+def weights_that_sum_to_zero(x, k):
+    w = np.array([1.0, -1.0, 1.0, -1.0 if k % 4 == 3 else 1.0])
+    try:
+        return np.average(x * 2.0, weights=w)
+    except ZeroDivisionError as error:
+        return np.sum(x) * len(str(error))
+
+
+@simple
+def weights_of_other_dtypes(x, k):
+    w = np.array([1, 2, 3, 4], [np.int64, np.float32, np.float64, np.int8, bool][k // 2 % 5])
+    return np.average(x * 2.0, weights=w)
+
+
+@simple
+def lists_of_other_numbers(x, k):
+    numbers = [0, 2]
+    numbers[k % 2] = k // 3 % 4
+    return np.sum(np.take(x * 2.0, numbers) ** 2)
+
+
+@simple
+def numbers_of_a_result(x, k):
+    """Which elements are taken is told by the values of a Tensor."""
+    y = (x * 2.0).reshape(2, 2)
+    return np.sum(np.take(y, np.argsort(y, axis=None)[:2]) * np.array([1.0, 2.0]))
+
+
+@simple
+def correlations(x, k):
+    y = np.stack([x, np.sin(x) * k, x * (2.0 if k % 3 else 1.0) + (x[::-1] if k % 2 else 0.0)])
+    with np.errstate(all="ignore"):
+        return np.sum(np.corrcoef(y)[0])
+
+
+# ------------------------------------------------------------ filters of warnings
+
+
+def logarithm(x, k):
+    """Not a number at each third call."""
+    return np.log(x - (20.0 if k % 3 == 2 else -20.0))
+
+
+@simple
+def warnings_are_not_told_inside(x, k):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.nansum(logarithm(x, k) * 2.0) + np.sum(x)
+
+
+@simple
+def warnings_are_errors_inside(x, k):
+    s = np.sum(x * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return s * np.nansum(logarithm(x * 2.0, k))
+        except RuntimeWarning as error:
+            return s * float(len(str(error)))
+
+
+@simple
+def warnings_are_noted_inside(x, k):
+    y = logarithm(x, k + 1)  # told outside
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        s = np.nansum(logarithm(x * 2.0, k) * 2.0)
+    return (s + np.nansum(y)) * (1.0 + len(found))
+
+
+@simple
+def warnings_before_and_behind(x, k):
+    y = logarithm(x, k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        z = logarithm(x * 2.0, k + 1)
+    return np.nansum(y * z * logarithm(x * 3.0, k + 2))
+
+
+@simple
+def warnings_are_errors_but_none_is_told(x, k):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return np.sum(np.sin(x * 2.0)) * np.var(x)
+
+
+@simple
+def warnings_are_errors_where_a_value_is_looked_at(x, k):
+    y = logarithm(x, k)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.nansum(y) if y[0] > 3.0 else np.sum(x * y[1])
+        except RuntimeWarning:
+            return np.sum(x)
+
+
+@simple
+def filters_that_are_put_back_by_hand(x, k):
+    before = warnings.filters[:]
+    try:
+        warnings.filterwarnings("error", category=RuntimeWarning)
+        return np.nansum(logarithm(x, k))
+    except RuntimeWarning:
+        return np.sum(x)
+    finally:
+        warnings.filters[:] = before
+
+
+# ------------------------------------------------------------ orders
+
+
+@simple
+def orders_of_many_kinds(x, k):
+    y = np.stack([x, np.sin(3.0 * x), x[::-1]])
+    n = k // 4 % 5
+    if n == 0:
+        return np.sum(np.sort(y, axis=k % 2) * np.arange(12.0).reshape(3, 4))
+    if n == 1:
+        return np.sum(np.partition(y, [1, 2] if k % 2 else 2, axis=1)[:, 1])
+    if n == 2:
+        return np.sum(np.percentile(y, 30.0 if k % 2 else 10.0, axis=k % 3 % 2))
+    return np.sum(np.median(y, axis=k % 2)) if n == 3 else np.quantile(y, 0.1 * k)
+
+
+@simple
+def orders_of_equal_elements_and_nan(x, k):
+    y = np.round(x) + 0.0 * x if k % 3 else np.where(x > 0.2, x, np.nan)
+    z = np.stack([y, y * 2.0])
+    found = np.sort(z, axis=1)[:, 1], np.median(z, axis=1), np.quantile(z, 0.4, axis=0)
+    return sum(np.nansum(part * part) for part in found)
+
+
+@simple
+def orders_that_are_looked_at(x, k):
+    y = np.sort(x * 2.0)
+    s = np.sum(y * np.arange(4.0)) * (2.0 if y[0] > 0.0 else 1.0)
+    return s + np.median(np.stack([y, x]), axis=0)[k % 4]
+
+
+@simple
+def orders_that_are_written_to(x, k):
+    y = np.sort(np.sin(x * 2.0))
+    y[k % 2] = 0.5
+    return np.sum(y * np.arange(4.0)) + np.sum(np.sort(y)[:2])

@@ -19,6 +19,7 @@ import pytest
 from scipy import special
 
 import tapegrad as tg
+import tapegrad.scipy as ts
 from tapegrad.compilation import state
 from tapegrad.compilation.copies import SUMMED
 from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_NAMED
@@ -733,6 +734,65 @@ def test_it_is_pickled_with_what_it_was_asked():
     compiled = tg.compile(of_globals, replay=True, assume=["arrays"], wait=True)
     made = compiled.__reduce__()
     assert made[1][2:] == (True, True, frozenset({"arrays"}))
+
+
+# ------------------------------------------------------------ factors, which each run finds
+
+FACTORISED = {
+    "values of svd": lambda x: np.sum(np.linalg.svd(x)[1] ** 3),
+    "the last of svd": lambda x: np.sum(np.linalg.svd(x)[2][0] * x[1]),
+    "all of svd": lambda x: np.sum((lambda u, s, v: u * s @ v.T)(*np.linalg.svd(x))),
+    "svdvals": lambda x: np.prod(np.linalg.svdvals(x)),
+    "r of qr": lambda x: np.sum(np.linalg.qr(x)[1] ** 2 * x),
+    "vectors of eigh": lambda x: np.sum(np.linalg.eigh(x + x.T)[1] * x),
+    "eigvalsh": lambda x: np.sum(np.linalg.eigvalsh(x + x.T, "U") ** 3),
+    "two factorisations": lambda x: np.sum(np.linalg.eigh(x + x.T)[0] * np.linalg.eigh(x @ x.T)[1]),
+    "expm": lambda x: np.sum(ts.linalg.expm(x * 0.1) * x),
+    "svd of SciPy's": lambda x: np.sum(ts.linalg.svd(x, check_finite=False)[0] * x),
+    "sorted": lambda x: np.sum(np.sort(np.sin(9.0 * x), axis=0) * x) + np.partition(x[1] * x[2], 2)[1],
+    "medians": lambda x: np.sum(np.median(np.sin(9.0 * x), axis=1) * np.percentile(x, 35.0, axis=0)),
+    "one large matrix": lambda x: np.sum(np.linalg.solve(large(x), x[0, 0] + np.arange(40.0)) ** 2),
+    "its determinant": lambda x: np.linalg.det(large(x) * 0.3),
+}
+
+
+def large(x):
+    return np.kron(x, np.eye(10)) + np.diag(np.arange(40.0))
+
+
+@pytest.mark.parametrize("f", FACTORISED.values(), ids=FACTORISED)
+def test_factors_are_those_of_each_call(f):
+    compiled, generator = tg.compile(f, wait=True, replay=True), np.random.default_rng(3)
+    for k in range(12):
+        x = generator.uniform(0.2, 1.0, (4, 4)) + np.diag([1.0, 2.0, 4.0, 7.0]) * (1.0 + 0.1 * k)
+        value, gradient = compiled.value_and_grad(x)
+        wanted, expected = tg.func.value_and_grad(f)(x)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, 1e-9, 1e-9 * np.abs(expected).max())
+        only = compiled.grad(x * 1.1)
+        np.testing.assert_allclose(only, tg.func.grad(f)(x * 1.1), 1e-9, 1e-9 * np.abs(expected).max())
+        if k > 8:
+            found = compiled.hvp(x, np.ones((4, 4)))
+            np.testing.assert_allclose(found, tg.func.hvp(f)(x, np.ones((4, 4))), 1e-6, 1e-6)
+    assert skipped(compiled) > 12
+
+
+def test_an_error_of_a_factorisation_is_raised():
+    compiled = tg.compile(lambda x: np.sum(np.linalg.svd(x)[0]), wait=True, replay=True)
+    for k in range(6):
+        compiled.value_and_grad(np.diag([1.0, 2.0 + k]) + 0.1)
+    with pytest.raises(np.linalg.LinAlgError):
+        compiled.value_and_grad(np.full((2, 2), np.nan))
+    x = np.array([[1.0, 0.3], [0.1, 2.0]])
+    assert np.allclose(compiled.grad(x), tg.func.grad(lambda x: np.sum(np.linalg.svd(x)[0]))(x))
+
+
+def test_eigenvalues_may_become_complex():
+    f = lambda x: np.sum(np.real(np.linalg.eig(x)[1]))
+    compiled = tg.compile(f, wait=True)
+    for k in range(8):
+        x = np.array([[1.0, 2.0], [0.5 if k % 4 else -2.0, 1.5 + 0.1 * k]])
+        assert np.allclose(compiled.grad(x), tg.func.grad(f)(x))
 
 
 # ------------------------------------------------------------ random functions of a world that others change

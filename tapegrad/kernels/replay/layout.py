@@ -223,12 +223,13 @@ API = (
     LATEST_IMPORTS, BATCHED_RULE, FITS, OPAQUE_TEXT, TRACED, TWINS,
     SETITEM, ASSIGN_SHEET, EXTRA_TYPE, STORAGE_TEXT, VERSION_TEXT, SEVERAL_TEXT, RETAINS_GRAD_TEXT,
     DELITEM_TEXT, CALL_HOOKS, CALL_POST_HOOKS, CALL_LEAF_HOOKS, END_SWEEP, COMPUTE_DEFERRED, UNKNOWN,
-    MATCHING, ERROR_MODE, NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
+    MATCHING, ERROR_MODE, WARNINGS, FILTERS_TEXT, SHOW_TEXT,
+    NUMPY_TRUE, NUMPY_FALSE, COMPARE_BY_METHOD, TRUTH_BY_METHOD,
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED, EXPOSED_TEXT, SHARED_TEXT,
-) = range(243)  # fmt: skip
-SHARED_WORDS = 244
+) = range(246)  # fmt: skip
+SHARED_WORDS = 247
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -306,25 +307,32 @@ TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
 # or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
 # first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
 # whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
-# begins, and how often it has changed since. At last ops of comparisons.
+# begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
+# first; and a list that keeps these, and what shows warnings. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
-    ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES, COMPARISONS,
-) = range(15)  # fmt: skip
+    ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
+    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, COMPARISONS,
+) = range(19)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL = 0, 1, 2, 6, 7, 8
 EVENT_WRITE, EVENT_IN_VAIN, EVENT_SIZE = 9, 10, 11
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
-# elementwise; as one that is WRITTEN_FROM any of its shape, and numbers.
-THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM = range(8)
+# elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be
+# equal.
+(
+    THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM, SAME_ELEMENTS,
+) = range(9)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
-# its result, and how many constants it has; then of each argument what it is, as of an operand, of those with
-# names the name and the object, and of constants where they go, where they are, and how many bytes. SEVERAL
-# are in a list or tuple, which has words like those of a call, its type in the place of the function.
+# its result, how many constants it has, and of several results whether it gives a list or a tuple, 0 for
+# one, and how many; then of each argument what it is, as of an operand, of those with names the name before
+# that, of constants where they go, where they are, and how many bytes, and the Tensors of several results.
+# SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
+# function.
 CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_EVENTS, CALL_HANDLE, CALL_CONSTANTS = range(7)
-CALL_ARGUMENTS = 7
+CALL_KIND, CALL_RESULTS, CALL_ARGUMENTS = 7, 8, 9
 # A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
 # many Tensors nobody may have then, and which, as they see the same memory.
 WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6

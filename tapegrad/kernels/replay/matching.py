@@ -4,7 +4,7 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 (`tapegrad.compilation.matching`).
 """
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, in_force, same_words, size_of
 
@@ -66,19 +66,16 @@ def matched_call(function: int, args: int, names: int) -> int:
         return UNHANDLED
     if match_operands(words, args + TUPLE_ITEMS_AT, obj(args).size) == 0:
         return UNHANDLED
-    named = CALL_ARGUMENTS + 2 * w.call_count
     for q in range(w.call_names):
-        found = call(g.dict_get, names, w[named + 2 * q])
+        named = CALL_ARGUMENTS + 2 * w.call_count + 3 * q
+        found = call(g.dict_get, names, w[named])
         if found == 0:
             invoke(g.error_clear)
             return UNHANDLED
-        if is_same(w[named + 2 * q + 1], found) == 0:
+        if matches_operand(words + 8 * (named + 1), found) == 0:
             return UNHANDLED
     if w.call_write == 0:
-        constants = named + 2 * w.call_names
-        for q in range(w.call_constants):
-            copy(w[constants + 3 * q], w[constants + 3 * q + 1], w[constants + 3 * q + 2])
-        return pass_events(event, w.call_events, w.call_handle)
+        return pass_call(event, words)
     to = i64(args + TUPLE_ITEMS_AT)[0]
     if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
         return UNHANDLED
@@ -93,7 +90,36 @@ def matched_flat(ufunc: int, operands: int, count: int) -> int:
         return UNHANDLED
     if i64(words).call_of != ufunc or match_operands(words, operands, count) == 0:
         return UNHANDLED
-    return pass_event(event)
+    return pass_call(event, words)
+
+
+def pass_call(event: int, words: int) -> int:
+    """As `pass_events`, of a call whose arguments have come; several results are in a new list or tuple."""
+    g, w = i64(shared()), i64(words)
+    constants = i64(words + 8 * (CALL_ARGUMENTS + 2 * w.call_count + 3 * w.call_names))
+    for q in range(w.call_constants):
+        copy(constants[3 * q], constants[3 * q + 1], constants[3 * q + 2])
+    if w.call_kind == 0:
+        return pass_events(event, w.call_events, w.call_handle)
+    out = pass_events(event, w.call_events, g.none_at_all)
+    if out != g.none_at_all:
+        return out
+    invoke(g.decref, out)
+    items = 0
+    if w.call_kind == g.list_type:
+        out = call(g.new_list, w.call_results)
+        if out != 0:
+            items = obj(out).items
+    else:
+        out = call(g.new_tuple, w.call_results)
+        if out != 0:
+            items = out + TUPLE_ITEMS_AT
+    if out != 0:
+        for q in range(w.call_results):
+            handle = constants[3 * w.call_constants + q]
+            invoke(g.incref, handle)
+            i64(items)[q] = handle
+    return out
 
 
 def matched_write(x: int, key: int, new: int) -> int:
@@ -151,7 +177,39 @@ def is_followed(mode: int) -> int:
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
     m = i64(g.matching)
-    return mode == m.matching_mode and i64(handling)[0] == m.matching_errors
+    if mode != m.matching_mode or i64(handling)[0] != m.matching_errors:
+        return 0
+    filters, first = stack(3), g.matching + 8 * FILTERS
+    note_filters(filters)
+    for k in range(3):
+        if i64(filters)[k] != i64(first)[k]:
+            return 0
+    return 1
+
+
+def note_filters(at: int) -> int:
+    """Write what tells Python's filters of warnings: the list, how many, and the first of them; 1."""
+    g = i64(shared())
+    found = call(g.dict_get, g.warnings, g.filters_text)
+    i64(at)[0], i64(at)[1], i64(at)[2] = found, 0, 0
+    if found == 0:
+        invoke(g.error_clear)
+    elif obj(found).type == g.list_type and obj(found).size != 0:
+        i64(at)[1], i64(at)[2] = obj(found).size, i64(obj(found).items)[0]
+    return 1
+
+
+def keep_in_list(x: int, k: int, new: int) -> int:
+    """Exchange an element of a list; None where there is nothing; 1."""
+    g, items = i64(shared()), i64(obj(x).items)
+    old = items[k]
+    if new == 0:
+        invoke(g.error_clear)
+        new = g.none_at_all
+    invoke(g.incref, new)
+    items[k] = new
+    invoke(g.decref, old)
+    return 1
 
 
 def expected_number(x: int) -> int:
@@ -199,6 +257,8 @@ def matches_operand(operand: int, x: int) -> int:
         return is_copied(at, x, kind)
     if kind == AN_INDEX:
         return is_same_index(at, x)
+    if kind == SAME_ELEMENTS:
+        return has_elements(at, x)
     if kind == SEVERAL:
         if obj(x).type != i64(at).call_of:
             return 0
@@ -308,6 +368,23 @@ def is_copied(target: int, x: int, how: int) -> int:
     return copy_elements(target, x)
 
 
+def has_elements(known: int, x: int) -> int:
+    """Whether this is an array like a dense one, with the same elements bit by bit."""
+    if obj(x).type != i64(shared()).ndarray_type or obj(x).descr != obj(known).descr:
+        return 0
+    size = size_of(known)
+    if size < 0 or obj(x).flags & CONTIGUOUS == 0 or same_words(x, known, DIMS_AT) == 0:
+        return 0
+    mine, theirs, done = obj(x).data, obj(known).data, size - size % 8
+    for k in range(done // 8):
+        if i64(mine)[k] != i64(theirs)[k]:
+            return 0
+    for k in range(done, size):
+        if u8(mine)[k] != u8(theirs)[k]:
+            return 0
+    return 1
+
+
 def stretches(x: int, target: int) -> int:
     """Whether an array has the shape of another one by broadcasting."""
     n, dims, wanted = obj(x).ndim, i64(obj(x).dims), i64(obj(target).dims)
@@ -375,6 +452,9 @@ def follow(module: int, args: int, count: int) -> int:
     m = i64(matching)
     m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
     m[MATCHING_ERRORS], m[CHANGES] = m.errors_at_first, 0
+    note_filters(matching + 8 * FILTERS)
+    keep_in_list(m.telling, 0, m.filters)
+    keep_in_list(m.telling, 1, call(g.dict_get, g.warnings, g.show_text))
     known = holders(matching, i64(plan).weak_references_at)
     if put_in_force(m.matching_mode) == 0:
         return 0

@@ -17,12 +17,12 @@ derived = derived_in(_scipy)
 def given(x: Operand, check_finite: bool = True, axes: int = 0) -> TensorOrArray:
     """An argument as a Tensor or array of floating-point numbers of at least so many axes."""
     x = tensor_of(x)
-    value = value_of(x)
     if check_finite:
-        np.asarray_chkfinite(value)
-    if np.ndim(value) < axes:
-        raise ShapeError(f"an array of at least {axes} axes is needed, found shape {np.shape(value)}")
-    if value.dtype.kind not in "fc":
+        np.asarray_chkfinite(value_of(x))
+    like = like_of(x)
+    if np.ndim(like) < axes:
+        raise ShapeError(f"an array of at least {axes} axes is needed, found shape {np.shape(like)}")
+    if like.dtype.kind not in "fc":
         x = x * 1.0
     return x
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import matrix_functions
-from tapegrad.ops.lapack import Kept
+from tapegrad.ops.lapack import Found, Kept
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.calls import constants
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, is_complex, square
@@ -233,7 +234,8 @@ def qr(
     q, r, *order = _scipy.qr(
         value_of(a), mode="economic" if mode == "economic" else "full", pivoting=pivoting
     )
-    found = factors_recorded("qr", a[:, order[0]] if order else a, (q, r), (1,) if mode == "r" else (0, 1))
+    ordered, parts = a[:, order[0]] if order else a, (1,) if mode == "r" else (0, 1)
+    found = factors_recorded("qr", ordered, Kept((q, r)), parts)
     return (*found, *(constants(p, like=a) for p in order))
 
 
@@ -254,10 +256,10 @@ def svd(
             [0.5, 0.5]]),)
     """
     a = given(a, check_finite, 2)
-    factors = _scipy.svd(
-        value_of(a), full_matrices=bool(full_matrices and compute_uv), lapack_driver=lapack_driver
+    factorise = functools.partial(
+        _scipy.svd, full_matrices=bool(full_matrices and compute_uv), lapack_driver=lapack_driver
     )
-    found = factors_recorded("svd", a, factors, (0, 1, 2) if compute_uv else (1,))
+    found = factors_recorded("svd", a, Found(factorise), (0, 1, 2) if compute_uv else (1,))
     return tuple(found) if compute_uv else found[0]
 
 

@@ -12,6 +12,7 @@ from tapegrad.core.base import like_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.ops import matrix_functions
+from tapegrad.ops.lapack import Kept
 from tapegrad.scipy.batches import in_batches
 from tapegrad.scipy.linalg.arguments import adjoint, derived, given, square
 from tapegrad.tensor import Operand, TensorOrArray
@@ -54,7 +55,7 @@ def eigh(
         low, high = subset_by_value
         kept = slice(int(np.sum(values <= low)), int(np.sum(values <= high)))
     if b is None:
-        found = factors_recorded("eigh", a, (values, vectors), (0,) if eigvals_only else (0, 1))
+        found = factors_recorded("eigh", a, Kept((values, vectors)), (0,) if eigvals_only else (0, 1))
     else:
         found = _of_two(a, b, (values, vectors), lower, type, eigvals_only)
     w = found[0][kept]
@@ -83,8 +84,8 @@ def _of_two(
     else:
         inner = adjoint(low) @ a @ low
     if values_only:
-        return factors_recorded("eigh", inner, (factors[0], turned), (0,))
-    w, v = factors_recorded("eigh", inner, (factors[0], turned), (0, 1))
+        return factors_recorded("eigh", inner, Kept((factors[0], turned)), (0,))
+    w, v = factors_recorded("eigh", inner, Kept((factors[0], turned)), (0, 1))
     return w, low @ v if kind == 3 else ops.by_triangle(adjoint(low), v, False)
 
 
@@ -143,7 +144,7 @@ def eig_banded(
         kept = slice(first, first + len(part))
         values[kept], vectors[:, kept] = part, its
     whole = _of_band(a, bool(lower))
-    found = factors_recorded("eigh", whole, (values, vectors), (0,) if eigvals_only else (0, 1))
+    found = factors_recorded("eigh", whole, Kept((values, vectors)), (0,) if eigvals_only else (0, 1))
     return found[0][kept] if eigvals_only else (found[0][kept], found[1][:, kept])
 
 
@@ -207,10 +208,10 @@ def eig(
     vr, vl = sides[-1], sides[0]
     narrow = w.real if like_of(a).dtype.kind != "c" and vr.dtype.kind != "c" else w
     of = a if b is None else np.linalg.solve(b, a)
-    parts = factors_recorded("eig", of, (narrow, vr), (0, 1) if right else (0,))
+    parts = factors_recorded("eig", of, Kept((narrow, vr)), (0, 1) if right else (0,))
     found = [parts[0] if narrow is w else parts[0] + np.zeros((), w.dtype)]
     if left:
-        found += factors_recorded("eig", adjoint(a), (np.conj(narrow), vl), (1,))
+        found += factors_recorded("eig", adjoint(a), Kept((np.conj(narrow), vl)), (1,))
     return (*found, *parts[1:]) if left or right else found[0]
 
 
