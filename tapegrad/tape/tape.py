@@ -31,6 +31,7 @@ MAX_BYTES = 1 << 22
 LARGE = 1 << 12  # bytes, above which a value is kept only if a derivative reads it, and then has weight
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
+DOUBLE = np.dtype(float)
 SERIAL_BITS = 48
 SERIAL = (1 << SERIAL_BITS) - 1
 SEVERAL = 50  # tapes released at once, after which the memory they leave is worth giving back
@@ -149,12 +150,18 @@ class Columns:
         if all(value is not None for value in self.values):
             return self.values
         if self._shapes is None:
-            kinds = ((self.shape(k), abi.DTYPES.get(self.code(k), np.dtype(float))) for k in range(self.n))
-            self._shapes = [
-                pool.shadow_of(shape, dtype) if shape else dtype.type(0) for shape, dtype in kinds
-            ]
+            self._shapes = list(map(self._shadow, range(self.n)))
         both = zip(self.values, self._shapes, strict=True)
         return [shape if value is None else value for value, shape in both]
+
+    def value_or_shape(self, k: Record) -> Value:
+        """The value of record k; where nothing keeps it something of its shape and dtype."""
+        value: Value | None = self.values[k]
+        return self._shadow(k) if value is None else value
+
+    def _shadow(self, k: Record) -> Value:
+        shape, dtype = self.shape(k), abi.DTYPES.get(self.code(k), DOUBLE)
+        return pool.shadow_of(shape, dtype) if shape else dtype.type(0)
 
     def opcode(self, k: Record) -> int:
         return int(self.words[k]) & 0xFFFF

@@ -537,8 +537,8 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
             status = UNHANDLED  # also without memory, where Python says what there is none for
         elif leave_swept(state, tape, marks) == 0:
             status = MEMORY
-    elif by_rule and (how & WATCHED or s.width == 1):
-        status = UNHANDLED  # a sweep in parts tells of rules in Python, and finds values that were let go of
+    elif by_rule and how & WATCHED:
+        status = UNHANDLED  # a sweep in parts tells of rules in Python
     else:
         log = values_of(tape)
         invoke(g.incref, tape)

@@ -227,8 +227,9 @@ API = (
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED, EXPOSED_TEXT, SHARED_TEXT,
-) = range(243)  # fmt: skip
-SHARED_WORDS = 244
+    VALUE_OR_SHAPE,
+) = range(244)  # fmt: skip
+SHARED_WORDS = 245
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
