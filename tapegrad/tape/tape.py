@@ -235,6 +235,7 @@ class Tape:
         "claims",
         "columns",
         "constants",
+        "count",
         "described",
         "freed",
         "guards",
@@ -292,6 +293,7 @@ class Tape:
         self.columns: Columns | None = None
         self.freed: np.ndarray | None = None
         self.held: np.ndarray | None = None  # records whose handles lived at the last pruning
+        self.count = 0  # of references to this tape when it was last seen that no handle is lost
         self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
@@ -563,7 +565,7 @@ class Tape:
             columns = self.seal()
         if columns.n == 0:
             return
-        self.held = None  # until it is known again
+        self.held, self.count = None, 0  # until it is known again
         live, self.held, needed = self._drop_values(columns)
         for q, is_needed in enumerate(needed):
             if not is_needed:
@@ -642,13 +644,24 @@ class Tape:
                     del table_[k]
 
     def lost_a_handle(self) -> bool:
-        """Whether a handle that was alive at the last pruning is not any more."""
+        """Whether a handle that was alive at the last pruning is not any more.
+
+        Handles refer to their tape. To look at each of many takes long; where as much refers to it as before
+        that is left out every other time, as a newer tape may have come instead.
+        """
         held = self.held
         if held is None or self.columns is None:
             return True
         values, shadows = self.columns.values, self.shadows
         if len(held) > FEW:
-            return not abi.native() or _has_lost(values, held)
+            count, before = sys.getrefcount(self), self.count
+            self.count = 0
+            if count == before:
+                return False
+            if not abi.native() or _has_lost(values, held):
+                return True
+            self.count = count
+            return False
         for k in held.tolist():
             value = values[k]
             if value is None:
@@ -839,10 +852,9 @@ def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> C
     state.fit(n)
     state.look(log)
     view = state.view
-    room = 16 + 8 * n
+    words, at = state.buffers[layout.SEALING], view[layout.SEALING]
     while True:
-        words = np.empty(3 * n + room, np.int64)
-        at = abi.address(words)
+        room = words.size - 3 * n
         view[layout.WORD], view[layout.META] = at, at + 8 * n
         view[layout.ADDRESS], view[layout.SHAPES] = at + 16 * n, at + 24 * n
         view[layout.RECORDS], view[layout.CAPACITY] = n, room
@@ -853,10 +865,11 @@ def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> C
             raise KernelError(_malformed(log, -1 - used))
         if used <= room:
             break
-        room = used
+        words = np.empty(3 * n + used, np.int64)
+        at = abi.address(words)
+    words = words[: 3 * n + used].copy()  # of the state's own
     give(state)
-    values = _values(log, n, shadows)
-    return Columns(words[: 3 * n + used].copy(), n, values)
+    return Columns(words, n, _values(log, n, shadows))
 
 
 def _values(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> list[Any]:
