@@ -356,3 +356,70 @@ def test_threads_sweep_a_tape_with_hooks_that_was_left(way):
     np.testing.assert_allclose(found, [expected] * 200, rtol=1e-14)
     assert len(seen) == 200
     assert not total._tape.claims
+
+
+@pytest.fixture
+def with_links():
+    """A leaf that an older tape has, a result there, and one on the open tape that goes on from that."""
+    x = leaf()
+    np.sum(np.sin(x)).backward()  # compiles
+    np.sum(np.cos(x) * x).backward()
+    x = leaf()
+    old = np.sum(x * x)
+    leave(old)
+    new = old * 2.0
+    assert new._tape is not old._tape
+    return x, old, new
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("create", [False, True])
+def test_a_tape_with_links_that_lead_elsewhere(with_links, create, sealed, request):
+    """Is swept as if it had none, by any leaf."""
+    x, _, new = with_links
+    request.getfixturevalue("no_engine")
+    y = np.sum(np.sin(x)) + 0.0 * new.detach()
+    if sealed and not create:
+        seal(y)
+    (g,) = tg.grad(y, x, create_graph=create, retain_graph=True)
+    np.testing.assert_allclose(g.tolist(), np.cos(x.tolist()), rtol=1e-15)
+    if create:
+        (h,) = tg.grad(np.sum(g), x)
+        np.testing.assert_allclose(h.tolist(), -np.sin(x.tolist()), rtol=1e-15)
+    for _ in range(2):
+        y.backward(retain_graph=True)
+    np.testing.assert_allclose(x.grad.tolist(), 2 * np.cos(x.tolist()), rtol=1e-15)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_tape_with_links_that_are_reached(with_links, create, late):
+    """Also where the leaf is imported there after what leads to the older tape."""
+    x, old, new = with_links
+    y = np.sum(x * new) if late else new * np.sum(x * 1.0) + new
+    at = x.detach().numpy()
+    along = 4 * at * at.sum() + 2 * (at**2).sum() + (0 if late else 4 * at)
+    (g,) = tg.grad(y, x, create_graph=create, retain_graph=True)
+    np.testing.assert_allclose(g.tolist(), along, rtol=1e-14)
+    y.backward(retain_graph=True, create_graph=create)
+    np.testing.assert_allclose(x.grad.tolist(), along, rtol=1e-14)
+    (g,) = tg.grad(y, old, create_graph=create, retain_graph=True)
+    assert g.item() == pytest.approx(2 * (at.sum() + (0 if late else 1)), rel=1e-14)
+
+
+def test_links_to_what_was_released(with_links):
+    x, old, new = with_links
+    old.backward()
+    with pytest.raises(GraphFreedError):
+        tg.grad(new + np.sum(x), x)
+    assert tg.grad(np.sum(x * 3.0), x)[0].tolist() == [3.0] * 5
+
+
+def test_retained_on_an_older_tape(with_links):
+    """By `retain_grad`: it is found where a way leads there, and there alone."""
+    x, old, new = with_links
+    old.retain_grad()
+    np.sum(x * 3.0).backward()
+    assert old.grad is None
+    new.backward()
+    assert old.grad.item() == 2.0

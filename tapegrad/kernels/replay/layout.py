@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 85
+STATE_WORDS = 86
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -65,6 +65,9 @@ WATCHED_LEAF = 1  # there until it is known when
 
 # Whether values that nothing reads are not computed in a sweep that is recorded (see `deferring`).
 DEFERS = 83
+
+# Whether links may lead to an input: then one that is reached ends the plan of a tape on its own.
+LINKS_LEAD = 85
 
 # A list that has what a recorded sweep of a sealed tape has made of its imports, by record.
 RECALLED = 84

@@ -35,6 +35,8 @@ def find_needs(state: int) -> int:
         if form == NONE:
             if w & 0xFFFF != CONST and s.every != 0:
                 flags[k] = NEED | SINK
+            elif w & 0xFFFF == LINK and s.links_lead:
+                flags[k] = flags[k] | NEED
             elif w & 0xFFFF == LINK and s.older_count != 0:
                 flags[k] = flags[k] | needs_link(state, k)
         else:
@@ -69,7 +71,9 @@ def find_marks(state: int) -> int:
     for k in range(s.position, s.oldest - 1, -1):
         if flags[k] & (NEED | MARK) == NEED | MARK:
             opcode, status = word[k] & 0xFFFF, DONE
-            if opcode == LINK and s.older_count != 0:
+            if opcode == LINK and s.links_lead:
+                status = NOT_READ
+            elif opcode == LINK and s.older_count != 0:
                 status = mark_link(state, k)
             elif k > s.oldest and operations[ROW * opcode + TEMPLATE] != IMPORT:
                 status = plan_record(state, k)
