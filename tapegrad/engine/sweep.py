@@ -34,8 +34,9 @@ class Destination:
         self.key, self.array, self.job, self.k = key, array, job, k
 
     def goes_on(self, job: Job, shape: tuple[int, ...], dtype: Any) -> bool:
-        """Whether a record of an older tape, of this shape and dtype, can contribute to it."""
-        return self.job is not job and self.array.shape == shape and self.array.dtype == dtype
+        """Whether compiled code can add what comes to a record of an older tape, of this shape and dtype."""
+        fits = self.array.shape == shape and self.array.dtype == dtype and dtype.char not in "gG"
+        return fits and self.job is not job
 
 
 class Sweep(Plan):
