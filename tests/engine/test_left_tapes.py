@@ -246,7 +246,7 @@ HOOKS = {
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("way", ["left", "sealed", "pruned"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_hooks_on_tapes_that_were_left(name, way, hook, no_engine):
+def test_hooks_on_tapes_that_were_left(name, way, hook, request):
     """As on an open one, to the bit, also where the values of what has hooks are not kept."""
 
     def outcome(change):
@@ -263,7 +263,10 @@ def test_hooks_on_tapes_that_were_left(name, way, hook, no_engine):
         y.backward()
         return [g.tolist() for g in (*found, x.grad, z.grad)]
 
-    assert outcome(WAYS[way]) == outcome(WAYS["open"])
+    outcome(WAYS["open"])  # compiles
+    expected = outcome(WAYS["open"])
+    request.getfixturevalue("no_engine")
+    assert outcome(WAYS[way]) == expected
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])

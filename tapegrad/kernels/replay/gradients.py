@@ -585,7 +585,8 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     records = obj(log).size // s.width
     if records == 0 or records != s.records or s.seed_count > records:
         return UNHANDLED
-    s.sink_count, s.oldest = n, records * (how & WATCHED == 0 and s.links_lead == 0)
+    s.read_count = 1 * (how & WATCHED == 0)
+    s.sink_count, s.oldest = n, records * (s.read_count and s.links_lead == 0)
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:

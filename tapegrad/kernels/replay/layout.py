@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 86
+STATE_WORDS = 87
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -68,6 +68,9 @@ DEFERS = 83
 
 # Whether links may lead to an input: then one that is reached ends the plan of a tape on its own.
 LINKS_LEAD = 85
+
+# How many records of an open tape were read, where that is only what seeds depend on; 0 where all are.
+READ_COUNT = 86
 
 # A list that has what a recorded sweep of a sealed tape has made of its imports, by record.
 RECALLED = 84

@@ -14,6 +14,7 @@ from tapegrad.kernels.replay.sweep import (
     place_columns,
     plan_read,
     read_log,
+    read_reached,
     run,
     spend,
     start_open,
@@ -32,9 +33,12 @@ def plan_whole(state: int, tape: int, log: int) -> int:
         s.freed = obj(freed).data
     s.described = obj(tape).described
     if s.width == 1:
-        s.oldest = 0  # nothing is left to be read
+        s.oldest, s.read_count = 0, 0  # nothing is left to be read
         place_columns(state, obj(obj(obj(tape).columns).columns_words).data, s.records)
         status = plan_read(state)
+    elif s.read_count != 0:
+        if read_reached(state, log):
+            status = plan_read(state)
     elif read_log(state, log):
         status = plan_read(state)
     i64(at)[0] = 0
