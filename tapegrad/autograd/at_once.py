@@ -125,7 +125,7 @@ def _replace(enter: machine.Enter) -> None:
                 layout.CONSTANT_LIKE: rules.constant_like, layout.RECALL_IMPORT: rules.recall_import,
                 layout.BATCHED_RULE: rules.batched_rule, layout.FITS: [{}],
                 layout.TRACED: TRACED, layout.TWINS: traced_rules.twins,
-                layout.COMPUTE_DEFERRED: compute_deferred,
+                layout.COMPUTE_DEFERRED: compute_deferred, layout.VALUE_OR_SHAPE: Columns.value_or_shape,
             }
         )  # fmt: skip
         compiled_methods.words[layout.ATTACHED] = attached.buffer_info()[0]

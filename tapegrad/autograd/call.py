@@ -18,7 +18,6 @@ from tapegrad.core.forward_mode import Level
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.nodes import Hook
 from tapegrad.engine.plan import at_work
-from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import DTypeError, GradientError, GraphFreedError, MutationError, ShapeError
 from tapegrad.ops import custom
 from tapegrad.ops.primitive import sum_to
@@ -273,7 +272,7 @@ class Call:
         """Return a Tensor with the history of the call."""
         tape, k = self.place[0](), self.place[1]
         value = tape.value(k)
-        return recall(value_or_shape(tape.view(), k) if value is None else value, (tape, k))
+        return recall(tape.view().value_or_shape(k) if value is None else value, (tape, k))
 
     def freed(self) -> str:
         """Say that what was saved is gone."""

@@ -11,7 +11,6 @@ from tapegrad.core.base import Handle, extra, has_tangent, refresh_history, requ
 from tapegrad.core.dispatch import is_externally_writable
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.engine.plan import Key
-from tapegrad.engine.sweep import value_or_shape
 from tapegrad.errors import GradientError
 from tapegrad.ops import REGISTRY, custom
 from tapegrad.tape import pool
@@ -319,7 +318,7 @@ class Steps:
 def _import_of(tape: Tape, k: Record, source: Key) -> Tensor:
     """A Tensor of what a tape imported; its value may be gone where no derivative reads it."""
     value = tape.value(k)
-    return recall(value_or_shape(tape.view(), k) if value is None else value, source)
+    return recall(tape.view().value_or_shape(k) if value is None else value, source)
 
 
 def _with_value(x: Tensor, root: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from tapegrad.engine.plan import Job, Key, Plan, Result
-from tapegrad.engine.sweep import value_or_shape
 from tapegrad.engine.watched import BOTH, Leaves, after_rule
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
@@ -217,7 +216,7 @@ class _Walk:
         if value is None:
             value = columns.values[j]
         if value is None:
-            return value_or_shape(columns, j)
+            return columns.value_or_shape(j)
         opcode = columns.opcode(j)
         if opcode == CONST:
             return self.recall(value, None, j in tape.guards)

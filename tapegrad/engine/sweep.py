@@ -34,8 +34,9 @@ class Destination:
         self.key, self.array, self.job, self.k = key, array, job, k
 
     def goes_on(self, job: Job, shape: tuple[int, ...], dtype: Any) -> bool:
-        """Whether a record of an older tape, of this shape and dtype, can contribute to it."""
-        return self.job is not job and self.array.shape == shape and self.array.dtype == dtype
+        """Whether compiled code can add what comes to a record of an older tape, of this shape and dtype."""
+        fits = self.array.shape == shape and self.array.dtype == dtype and dtype.char not in "gG"
+        return fits and self.job is not job
 
 
 class Sweep(Plan):
@@ -320,7 +321,7 @@ class Sweep(Plan):
         """What a record's rule makes of its cotangent."""
         columns, tape = job.columns, job.tape
         op, out = BY_OPCODE[columns.opcode(k)], columns.values[k]
-        values = [value_or_shape(columns, j) for j in operands]
+        values = [columns.value_or_shape(j) for j in operands]
         if k in tape.packed:
             known, out = tape.packed[k].values(len(operands))
             values = [known.get(q, value) for q, value in enumerate(values)]
@@ -357,15 +358,6 @@ def at_address(address: Address, shape: tuple[int, ...], dtype: Any) -> Array:
     array: Array = np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address))
     array.flags.writeable = False
     return array
-
-
-def value_or_shape(columns: Columns, j: Record) -> np.ndarray:
-    """A record's value, or where no rule reads it something of its shape."""
-    value: np.ndarray | None = columns.values[j]
-    if value is None:
-        code = columns.code(j)
-        return np.broadcast_to(np.empty((), abi.DTYPES.get(code, np.float64)), columns.shape(j))
-    return value
 
 
 def sweep(

@@ -65,8 +65,8 @@ TRUSTED = (
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 OFFERED = (  # functions that `tapegrad.kernels.extensions` call
-    "array_at", "basic", "commit", "constant", "constant_tensor", "following", "hold", "hold_roots",
-    "kept_value", "leaves_of", "length", "matched_write", "needs_grad", "none_for", "operands",
+    "array_at", "basic", "commit", "constant", "constant_tensor", "flagged", "following", "hold",
+    "hold_roots", "kept_value", "leaves_of", "length", "matched_write", "needs_grad", "none_for", "operands",
     "operate", "parts_by_rule", "place_of", "planned", "recorded_result", "release_held",
     "same_kind", "shade_for", "value_of_record", "workspace", "written_words",
 )  # fmt: skip

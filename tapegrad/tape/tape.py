@@ -31,6 +31,7 @@ MAX_BYTES = 1 << 22
 LARGE = 1 << 12  # bytes, above which a value is kept only if a derivative reads it, and then has weight
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
+DOUBLE = np.dtype(float)
 SERIAL_BITS = 48
 SERIAL = (1 << SERIAL_BITS) - 1
 SEVERAL = 50  # tapes released at once, after which the memory they leave is worth giving back
@@ -149,12 +150,18 @@ class Columns:
         if all(value is not None for value in self.values):
             return self.values
         if self._shapes is None:
-            kinds = ((self.shape(k), abi.DTYPES.get(self.code(k), np.dtype(float))) for k in range(self.n))
-            self._shapes = [
-                pool.shadow_of(shape, dtype) if shape else dtype.type(0) for shape, dtype in kinds
-            ]
+            self._shapes = list(map(self._shadow, range(self.n)))
         both = zip(self.values, self._shapes, strict=True)
         return [shape if value is None else value for value, shape in both]
+
+    def value_or_shape(self, k: Record) -> Value:
+        """The value of record k; where nothing keeps it something of its shape and dtype."""
+        value: Value | None = self.values[k]
+        return self._shadow(k) if value is None else value
+
+    def _shadow(self, k: Record) -> Value:
+        shape, dtype = self.shape(k), abi.DTYPES.get(self.code(k), DOUBLE)
+        return pool.shadow_of(shape, dtype) if shape else dtype.type(0)
 
     def opcode(self, k: Record) -> int:
         return int(self.words[k]) & 0xFFFF
@@ -228,6 +235,7 @@ class Tape:
         "claims",
         "columns",
         "constants",
+        "count",
         "described",
         "freed",
         "guards",
@@ -285,6 +293,7 @@ class Tape:
         self.columns: Columns | None = None
         self.freed: np.ndarray | None = None
         self.held: np.ndarray | None = None  # records whose handles lived at the last pruning
+        self.count = 0  # of references to this tape when it was last seen that no handle is lost
         self.claims: dict[weakref.ref[Claim], None] = {}  # of sweeps at work, in the order they came
 
     # ------------------------------------------------------------ recording
@@ -556,7 +565,7 @@ class Tape:
             columns = self.seal()
         if columns.n == 0:
             return
-        self.held = None  # until it is known again
+        self.held, self.count = None, 0  # until it is known again
         live, lost, held, needed = self._find_live(columns)
         if self._at_work_beside(mine):  # by now: links that led to what it is still to read may be gone
             return
@@ -656,13 +665,24 @@ class Tape:
                     del table_[k]
 
     def lost_a_handle(self) -> bool:
-        """Whether a handle that was alive at the last pruning is not any more."""
+        """Whether a handle that was alive at the last pruning is not any more.
+
+        Handles refer to their tape. To look at each of many takes long; where as much refers to it as before
+        that is left out every other time, as a newer tape may have come instead.
+        """
         held = self.held
         if held is None or self.columns is None:
             return True
         values, shadows = self.columns.values, self.shadows
         if len(held) > FEW:
-            return not abi.native() or _has_lost(values, held)
+            count, before = sys.getrefcount(self), self.count
+            self.count = 0
+            if count == before:
+                return False
+            if not abi.native() or _has_lost(values, held):
+                return True
+            self.count = count
+            return False
         for k in held.tolist():
             value = values[k]
             if value is None:
@@ -853,10 +873,9 @@ def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> C
     state.fit(n)
     state.look(log)
     view = state.view
-    room = 16 + 8 * n
+    words, at = state.buffers[layout.SEALING], view[layout.SEALING]
     while True:
-        words = np.empty(3 * n + room, np.int64)
-        at = abi.address(words)
+        room = words.size - 3 * n
         view[layout.WORD], view[layout.META] = at, at + 8 * n
         view[layout.ADDRESS], view[layout.SHAPES] = at + 16 * n, at + 24 * n
         view[layout.RECORDS], view[layout.CAPACITY] = n, room
@@ -867,10 +886,11 @@ def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> C
             raise KernelError(_malformed(log, -1 - used))
         if used <= room:
             break
-        room = used
+        words = np.empty(3 * n + used, np.int64)
+        at = abi.address(words)
+    words = words[: 3 * n + used].copy()  # of the state's own
     give(state)
-    values = _values(log, n, shadows)
-    return Columns(words[: 3 * n + used].copy(), n, values)
+    return Columns(words, n, _values(log, n, shadows))
 
 
 def _values(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> list[Any]:

@@ -3,13 +3,18 @@
 Expected is what torch 2.13 gives; but `grad` adds to no ``.grad`` (D-9).
 """
 
+import sys
+
 import pytest
 
 import tapegrad as tg
+from tapegrad.kernels import machine
 from tapegrad.tape import tape as tapes
 
+at_once = sys.modules["tapegrad.autograd.at_once"]
 WAYS = {  # arguments of the sweep, and whether each operation has a tape of its own
     "one tape": ({}, False),
+    "one tape, sealed": ({}, False),
     "several tapes": ({}, True),
     "recorded": ({"create_graph": True}, False),
     "recorded, several tapes": ({"create_graph": True}, True),
@@ -18,9 +23,13 @@ WAYS = {  # arguments of the sweep, and whether each operation has a tape of its
 
 
 @pytest.fixture(params=WAYS)
-def way(request):
+def way(request, monkeypatch):
     """The sweep's arguments, and a function that gives its operand, perhaps as that of an older tape."""
     given, several = WAYS[request.param]
+    if "sealed" in request.param:
+        machine.load()
+        for name in ("gradients", "backward"):
+            monkeypatch.setattr(at_once, name, sealing(getattr(at_once, name)))
 
     def on_tape(x):
         if several:
@@ -28,6 +37,17 @@ def way(request):
         return x
 
     return given, on_tape
+
+
+def sealing(sweep):
+    """A sweep of a root whose tape takes no more records."""
+
+    def swept(root, *given):
+        if isinstance(root, tg.Tensor) and root._tape is tapes.local.tape is not None:
+            tapes.close(root._tape)
+        return sweep(root, *given)
+
+    return swept
 
 
 def leaf(value):

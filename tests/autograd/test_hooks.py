@@ -15,6 +15,7 @@ from tapegrad.autograd.graph import register_multi_grad_hook
 from tapegrad.errors import DTypeError, GradientError, ShapeError, TapeBusyError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
+from tapegrad.tape import tape as tapes
 from tapegrad.tape.tape import MAX_RECORDS
 
 from ..tiers import thinned
@@ -684,9 +685,12 @@ def test_F10_a_leaf_used_on_several_tapes_is_called_after_the_last():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_F10_compiled_sweeps_call_hooks_as_the_engine_does(seed, monkeypatch):
-    """In the same order: a random program with hooks of all kinds. A rule in Python may have other bits."""
+    """In the same order: a random program with hooks of all kinds. A rule in Python may have other bits.
 
-    def outcome():
+    Also on a tape that was left before, and pruned of values that no rule reads.
+    """
+
+    def outcome(prune=False):
         rng, events, seen = np.random.default_rng(seed), [], []
         values = leaves = [leaf(rng.uniform(0.5, 1.5, 3)) for _ in range(4)]
 
@@ -719,6 +723,10 @@ def test_F10_compiled_sweeps_call_hooks_as_the_engine_does(seed, monkeypatch):
         for mode in ("all", "any"):
             register_multi_grad_hook(several, note(mode, False), mode=mode)
         loss = values[-1].sum() + sum(values[4:]).sum()
+        if prune:
+            values = values[-1:]
+            tapes.leave(loss._tape)
+            loss._tape.prune()
         loss.backward(retain_graph=True)
         loss.backward(retain_graph=True)
         found = tg.grad(loss, [*leaves, values[-1]], allow_unused=True)
@@ -727,6 +735,9 @@ def test_F10_compiled_sweeps_call_hooks_as_the_engine_does(seed, monkeypatch):
 
     outcome()  # compiles
     events, gradients = outcome()
+    events_if_pruned, gradients_if_pruned = outcome(True)
+    assert events_if_pruned == events
+    np.testing.assert_array_equal(gradients_if_pruned, gradients)
     monkeypatch.setattr(at_once, "gradients", lambda *_: None)
     monkeypatch.setattr(at_once, "backward", lambda *_: None)
     events_of_engine, expected = outcome()
@@ -735,8 +746,9 @@ def test_F10_compiled_sweeps_call_hooks_as_the_engine_does(seed, monkeypatch):
 
 
 @pytest.mark.skipif(not abi.native() or layout.BOUNDS, reason="the engine in Python sweeps")
+@pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("kind", ["leaf", "result", "pre", "post", "accumulated", "several", "Function"])
-def test_F10_hooks_are_called_from_compiled_sweeps(kind, tape_length, monkeypatch):
+def test_F10_hooks_are_called_from_compiled_sweeps(kind, sealed, tape_length, monkeypatch):
     class Two(Function):
         @staticmethod
         def forward(ctx, x):
@@ -759,7 +771,10 @@ def test_F10_hooks_are_called_from_compiled_sweeps(kind, tape_length, monkeypatc
         "accumulated": lambda: x.register_post_accumulate_grad_hook(note),
         "several": lambda: register_multi_grad_hook([x, y, z], note), "Function": lambda: note(),
     }[kind]()  # fmt: skip
-    y.sum().backward()
+    total = y.sum()
+    if sealed and tape_length == MAX_RECORDS:
+        tapes.close(total._tape)
+    total.backward()
     assert seen == [kind]
     assert x.grad is not None
 

@@ -231,3 +231,198 @@ def test_backward_of_some_leaves(no_engine):
     assert z.grad.tolist() == x.tolist()
     (x * z).sum().backward(inputs=x)
     assert x.grad.tolist() == (z * 2).tolist()
+
+
+HOOKS = {
+    "looks": lambda y, x: y.register_hook(lambda g: None),
+    "changes": lambda y, x: y.register_hook(lambda g: g * 2),
+    "in place": lambda y, x: y.register_hook(lambda g: [g.mul_(2), None][1]),
+    "pre": lambda y, x: y.grad_fn.register_prehook(lambda gs: (gs[0] * 2,)),
+    "post": lambda y, x: y.grad_fn.register_hook(lambda gs, _: tuple(g if g is None else g * 2 for g in gs)),
+    "leaf": lambda y, x: x.register_hook(lambda g: g * 2),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("way", ["left", "sealed", "pruned"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_hooks_on_tapes_that_were_left(name, way, hook, request):
+    """As on an open one, to the bit, also where the values of what has hooks are not kept."""
+
+    def outcome(change):
+        x, z = leaf(), leaf()
+        a, b = x + z, x[1:] - z[1:]
+        c = a.sum()
+        for y in (a, b, c):
+            HOOKS[hook](y, x)
+        y = PROGRAMS[name](a * c, z) + b.sum()
+        a = b = c = None
+        change(y)
+        found = tg.grad(y, (z, x), retain_graph=True)
+        y.backward(inputs=[x], retain_graph=True)
+        y.backward()
+        return [g.tolist() for g in (*found, x.grad, z.grad)]
+
+    outcome(WAYS["open"])  # compiles
+    expected = outcome(WAYS["open"])
+    request.getfixturevalue("no_engine")
+    assert outcome(WAYS[way]) == expected
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "longdouble"])
+def test_hooks_see_what_the_value_was_like(dtype, shape):
+    """Though a pruned tape does not keep it."""
+    x, seen = tg.tensor(np.ones(shape, dtype), requires_grad=True), []
+    y = x + x
+    y.register_hook(lambda g: seen.append((g.shape, g.dtype, type(g._v))))
+    total = np.real(np.sum(y * x))
+    kind = type(y._v)
+    del y
+    prune(total)
+    total.backward()
+    assert seen == [(shape, np.dtype(dtype), kind)]
+    np.testing.assert_array_equal(x.grad.numpy(), np.full(shape, 4, dtype))
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("of", ["result", "leaf"])
+def test_a_hook_that_raises(of, way, retain):
+    """Nothing was released or added, no claim is left, and the next sweep finds all."""
+    x, z, fails = leaf(), leaf(), [True]
+
+    def fail(g):
+        if fails:
+            raise ZeroDivisionError
+
+    y = x * z
+    total = np.sum(y * np.sin(y))
+    (x if of == "leaf" else y).register_hook(fail)
+    WAYS[way](total)
+    for sweep in (total.backward, lambda **given: tg.grad(total, x, **given)):
+        with pytest.raises(ZeroDivisionError):
+            sweep(retain_graph=retain)
+    assert x.grad is z.grad is None
+    assert not total._tape.claims
+    fails.clear()
+    total.backward(retain_graph=retain)
+    at = x.detach().numpy() * z.detach().numpy()
+    np.testing.assert_allclose(
+        x.grad.numpy(), (np.sin(at) + at * np.cos(at)) * z.detach().numpy(), rtol=1e-13
+    )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hook_that_writes_and_sweeps(way):
+    """To what was recorded, which stays what it was; through the same tape, and another one."""
+    x, z, seen = leaf(), leaf(), []
+    y = x * z
+    w = y * y
+    total = np.sum(w)
+    expected = tg.grad(total, x, retain_graph=True)[0].tolist()
+
+    def hook(g):
+        attached.remove()
+        y[1:] = 7.0
+        w.mul_(3.0)
+        seen.append(tg.grad(total, x, retain_graph=True)[0].tolist())
+        with tg.enable_grad():
+            seen.append(tg.grad(np.sum(x * x), x)[0].tolist())
+        total._tape.prune()
+
+    attached = total.register_hook(hook)
+    WAYS[way](total)
+    assert tg.grad(total, x, retain_graph=True)[0].tolist() == expected
+    assert seen == [expected, (2 * x).tolist()]
+
+
+@pytest.mark.parametrize("way", ["left", "sealed", "pruned"])
+def test_threads_sweep_a_tape_with_hooks_that_was_left(way):
+    x, seen, found = leaf(), [], []
+    y = x * x
+    y.register_hook(lambda g: seen.append(threading.get_ident()) or g * 2)
+    total = np.sum(np.linalg.inv(np.eye(5) + 0.01 * y) @ y)
+    WAYS[way](total)
+    expected = tg.grad(total, x, retain_graph=True)[0].tolist()
+    seen.clear()
+
+    def work():
+        for _ in range(50):
+            found.append(tg.grad(total, x, retain_graph=True)[0].tolist())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(found, [expected] * 200, rtol=1e-14)
+    assert len(seen) == 200
+    assert not total._tape.claims
+
+
+@pytest.fixture
+def with_links():
+    """A leaf that an older tape has, a result there, and one on the open tape that goes on from that."""
+    x = leaf()
+    np.sum(np.sin(x)).backward()  # compiles
+    np.sum(np.cos(x) * x).backward()
+    x = leaf()
+    old = np.sum(x * x)
+    leave(old)
+    new = old * 2.0
+    assert new._tape is not old._tape
+    return x, old, new
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("create", [False, True])
+def test_a_tape_with_links_that_lead_elsewhere(with_links, create, sealed, request):
+    """Is swept as if it had none, by any leaf."""
+    x, _, new = with_links
+    request.getfixturevalue("no_engine")
+    y = np.sum(np.sin(x)) + 0.0 * new.detach()
+    if sealed and not create:
+        seal(y)
+    (g,) = tg.grad(y, x, create_graph=create, retain_graph=True)
+    np.testing.assert_allclose(g.tolist(), np.cos(x.tolist()), rtol=1e-15)
+    if create:
+        (h,) = tg.grad(np.sum(g), x)
+        np.testing.assert_allclose(h.tolist(), -np.sin(x.tolist()), rtol=1e-15)
+    for _ in range(2):
+        y.backward(retain_graph=True)
+    np.testing.assert_allclose(x.grad.tolist(), 2 * np.cos(x.tolist()), rtol=1e-15)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_tape_with_links_that_are_reached(with_links, create, late):
+    """Also where the leaf is imported there after what leads to the older tape."""
+    x, old, new = with_links
+    y = np.sum(x * new) if late else new * np.sum(x * 1.0) + new
+    at = x.detach().numpy()
+    along = 4 * at * at.sum() + 2 * (at**2).sum() + (0 if late else 4 * at)
+    (g,) = tg.grad(y, x, create_graph=create, retain_graph=True)
+    np.testing.assert_allclose(g.tolist(), along, rtol=1e-14)
+    y.backward(retain_graph=True, create_graph=create)
+    np.testing.assert_allclose(x.grad.tolist(), along, rtol=1e-14)
+    (g,) = tg.grad(y, old, create_graph=create, retain_graph=True)
+    assert g.item() == pytest.approx(2 * (at.sum() + (0 if late else 1)), rel=1e-14)
+
+
+def test_links_to_what_was_released(with_links):
+    x, old, new = with_links
+    old.backward()
+    with pytest.raises(GraphFreedError):
+        tg.grad(new + np.sum(x), x)
+    assert tg.grad(np.sum(x * 3.0), x)[0].tolist() == [3.0] * 5
+
+
+def test_retained_on_an_older_tape(with_links):
+    """By `retain_grad`: it is found where a way leads there, and there alone."""
+    x, old, new = with_links
+    old.retain_grad()
+    np.sum(x * 3.0).backward()
+    assert old.grad is None
+    new.backward()
+    assert old.grad.item() == 2.0

@@ -11,6 +11,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.tape import LARGE
+from tapegrad.tensor import wrap
 
 AT = np.linspace(0.1, 1.0, 5)
 
@@ -276,3 +277,23 @@ def test_a_recorded_sweep_over_tapes_records_what_it_does_on_one(at, dtype):
     for one, many in zip(*found, strict=True):
         assert one.dtype == many.dtype == dtype
         np.testing.assert_allclose(one, many, rtol=20 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "longdouble"])
+def test_a_link_to_the_record_of_a_leaf(dtype, create):
+    """As a recorded sweep makes one where its tape is full: the leaf is on the newer tapes, too."""
+    w = tg.tensor(np.array([1.0, 2.0, 3.0], dtype), requires_grad=True)
+    z = w * w
+    alias = wrap(w._v, z._tape, z._tape.leaves[w._at])
+    tapes.close(z._tape)
+    y = alias * z
+    middle = y * 1.0 + w * 2.0
+    tapes.close(middle._tape)
+    for total, own in ((alias * 3.0 + middle + w * 4.0, 9), (middle + alias, 3), (alias + 0.0, 1)):
+        cubed = 0 if own == 1 else 3
+        (g,) = tg.grad(np.real(np.sum(total)), w, retain_graph=True, create_graph=create)
+        np.testing.assert_array_equal(g.detach().numpy(), cubed * w.detach().numpy() ** 2 + own)
+        w.grad = None
+        np.real(np.sum(total)).backward(retain_graph=True, create_graph=create)
+        np.testing.assert_array_equal(w.grad.detach().numpy(), g.detach().numpy())

@@ -9,6 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import KernelError
+from tapegrad.kernels import abi
 from tapegrad.tape import tape as tapes
 
 
@@ -150,6 +151,29 @@ def test_old_tapes_are_pruned_again_when_handles_die_later(monkeypatch):
     assert scalar.item() == 1.0
     assert buffer() is None
     assert small._tape is tape
+
+
+@pytest.mark.skipif(not abi.native(), reason="tapes with many handles are pruned without a look")
+@pytest.mark.parametrize("linked", [False, True])
+def test_one_handle_of_many_that_is_lost(linked):
+    """It is noticed at once, or where a newer tape refers to the tape instead at the next look."""
+    x = leaf(0.5)
+    kept = [x * k for k in range(1, tapes.FEW + 3)]
+    tape = kept[0]._tape
+    tapes.close(tape)
+
+    def looks(n):
+        return [tape.lost_a_handle() for _ in range(n)]
+
+    tape.prune()
+    assert looks(3) == [False] * 3
+    newer = kept[0] * 1.0 if linked else None
+    del kept[5]
+    assert looks(2) == [not linked, True]
+    tape.prune()
+    assert looks(3) == [False] * 3
+    if linked:
+        assert tg.grad(newer, x)[0].item() == 1.0
 
 
 def test_pruning_keeps_gradients(monkeypatch):

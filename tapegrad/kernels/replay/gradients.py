@@ -1,6 +1,6 @@
 """Compiled: the gradients of results on one tape, from Tensors to Tensors without a frame of Python.
 
-What is out of the ordinary (roots on several tapes, modes, results that do not depend on an input) is left
+What is out of the ordinary (ways to several tapes, modes, results that do not depend on an input) is left
 to `tapegrad.engine`, and then nothing has been done. Between the first look at a tape and the last record
 swept nothing runs that could change it; but where rules in Python and hooks run in between, or Python's lock
 is released, the tape is claimed before (`suspending`).
@@ -160,15 +160,13 @@ def width_of(tape: int) -> int:
     return 4 - 3 * (obj(tape).columns != i64(shared()).none_at_all)
 
 
-def sweepable(root: int, alone: int, recorded: int) -> int:
+def sweepable(root: int, recorded: int) -> int:
     """Whether nothing on the tape of a result, this thread's open one or one that was left, wants more.
 
     Hooks may be there, but if the sweep is recorded, which is on the open tape.
     """
     g, tape = i64(shared()), obj(root).tape
     if tape == 0 or tape == g.none_at_all:
-        return 0
-    if alone == 0 and obj(obj(tape).older).size != 0:
         return 0
     if is_left(tape):
         if recorded:
@@ -537,8 +535,8 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
             status = UNHANDLED  # also without memory, where Python says what there is none for
         elif leave_swept(state, tape, marks) == 0:
             status = MEMORY
-    elif by_rule and (how & WATCHED or s.width == 1):
-        status = UNHANDLED  # a sweep in parts tells of rules in Python, and finds values that were let go of
+    elif by_rule and how & WATCHED:
+        status = UNHANDLED  # a sweep in parts tells of rules in Python
     else:
         log = values_of(tape)
         invoke(g.incref, tape)
@@ -576,18 +574,19 @@ def planned(state: int, held: int, n: int, how: int) -> int:
     tape = obj(root).tape
     if tape == 0 or tape == g.none_at_all:
         return UNHANDLED
-    alone = 1 * (how & ALONE != 0)
-    if alone == 0 and how & ALL_LEAVES == 0 and obj(obj(tape).older).size != 0:
-        alone = are_young(tape, held, n)
-    if sweepable(root, alone, s.is_recorded) == 0:
+    if sweepable(root, s.is_recorded) == 0:
         return UNHANDLED
+    s.links_lead = 0
+    if how & ALONE == 0 and obj(obj(tape).older).size != 0:
+        s.links_lead = 1 - are_young(tape, held, n) * (how & ALL_LEAVES == 0)
     log, s.width = values_of(tape), width_of(tape)
     if s.width == 1 and how & WATCHED:
         return UNHANDLED  # what tells of a sweep looks at columns of the state's own
     records = obj(log).size // s.width
     if records == 0 or records != s.records or s.seed_count > records:
         return UNHANDLED
-    s.sink_count, s.oldest = n, records * (how & WATCHED == 0)
+    s.read_count = 1 * (how & WATCHED == 0)
+    s.sink_count, s.oldest = n, records * (s.read_count and s.links_lead == 0)
     for q in range(n):
         at = sink_of(tape, h[q])
         if at == 0:

@@ -26,7 +26,7 @@ LOST = 1  # instead of the address of a row: the older tape was freed
     PENDING, POSITION, FINISH, DESCRIPTORS, EVERY, TOUCHED, PAUSE,
     ALLOCATE, FREE, BLOCKS, FREE_LISTS, HELD_BYTES, SCRATCH, WALK, STORE, GEMM,
 ) = range(19, 46)  # fmt: skip
-STATE_WORDS = 85
+STATE_WORDS = 87
 
 # What reading an open tape needs besides.
 ITEMS, CAPACITY, KNOWN, NONE_OBJECT, ARRAY_TYPE, OPCODES, LIVE, COUNTS = range(46, 54)
@@ -65,6 +65,12 @@ WATCHED_LEAF = 1  # there until it is known when
 
 # Whether values that nothing reads are not computed in a sweep that is recorded (see `deferring`).
 DEFERS = 83
+
+# Whether links may lead to an input: then one that is reached ends the plan of a tape on its own.
+LINKS_LEAD = 85
+
+# How many records of an open tape were read, where that is only what seeds depend on; 0 where all are.
+READ_COUNT = 86
 
 # A list that has what a recorded sweep of a sealed tape has made of its imports, by record.
 RECALLED = 84
@@ -228,8 +234,9 @@ API = (
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED, EXPOSED_TEXT, SHARED_TEXT,
-) = range(246)  # fmt: skip
-SHARED_WORDS = 247
+    VALUE_OR_SHAPE,
+) = range(247)  # fmt: skip
+SHARED_WORDS = 248
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected

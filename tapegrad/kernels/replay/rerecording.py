@@ -40,6 +40,7 @@ from tapegrad.kernels.replay.suspending import (
     parts_by_rule,
     value_of_record,
 )
+from tapegrad.kernels.replay.sweep import flagged
 
 
 def rerecording(what: int, words: int, _extra: int, _more: int) -> int:
@@ -180,12 +181,14 @@ def follow_rules(state: int, tape: int, log: int) -> int:
     """Follow the rules of all records planned that have a cotangent; 0 with an error set."""
     g, s, out = i64(shared()), i64(state), 1
     cotangents, flags, whole = i64(s.cotangents), u8(s.flags), NEED | MARK | ACTIVE
-    for k in range(s.records - 1, s.oldest - 1, -1):
+    k = flagged(s.flags, s.records - 1, s.oldest)
+    while k >= s.oldest:
         if out != 0 and cotangents[k] != 0 and flags[k] & whole == whole:
             ct = cotangents[k]
             cotangents[k] = 0
             out = record_parts(state, tape, log, k, ct)
             invoke(g.decref, ct)
+        k = flagged(s.flags, k - 1, s.oldest)
     return out
 
 
@@ -268,9 +271,11 @@ def take_cotangents(state: int, held: int, m: int, n: int, failed: int, every: i
                 i64(items)[q] = x
     elif failed:
         out = 0
-    for k in range(s.records):
+    k = flagged(s.flags, s.records - 1, 0)
+    while k >= 0:
         if cotangents[k] != 0:
             invoke(g.decref, cotangents[k])
+        k = flagged(s.flags, k - 1, 0)
     return out
 
 
@@ -299,7 +304,7 @@ def make_room(state: int, tape: int, log: int) -> int:
     It stays raised where the tape has outgrown it: to seal what is asked for next takes as long as a sweep.
     """
     g, s, size = i64(shared()), i64(state), obj(log).size
-    limit, more = call(g.long_as, obj(tape).limit), 4 * RECORDED_FOR_EACH * (s.records - s.oldest)
+    limit, more = call(g.long_as, obj(tape).limit), 4 * RECORDED_FOR_EACH * s.read_count
     wanted = min(size + more, 4 * MOST_RECORDED)
     if more > size and wanted > limit and limit > 0:
         new = call(g.long_from, wanted)

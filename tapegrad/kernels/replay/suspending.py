@@ -14,6 +14,7 @@ from tapegrad.kernels.replay.sweep import (
     place_columns,
     plan_read,
     read_log,
+    read_reached,
     run,
     spend,
     start_open,
@@ -32,9 +33,12 @@ def plan_whole(state: int, tape: int, log: int) -> int:
         s.freed = obj(freed).data
     s.described = obj(tape).described
     if s.width == 1:
-        s.oldest = 0  # nothing is left to be read
+        s.oldest, s.read_count = 0, 0  # nothing is left to be read
         place_columns(state, obj(obj(obj(tape).columns).columns_words).data, s.records)
         status = plan_read(state)
+    elif s.read_count != 0:
+        if read_reached(state, log):
+            status = plan_read(state)
     elif read_log(state, log):
         status = plan_read(state)
     i64(at)[0] = 0
@@ -66,7 +70,7 @@ def mark_hooked(state: int, hooks: int, oldest: int) -> int:
 
 def suspended(state: int, tape: int, log: int, marks: int) -> int:
     """As `run_open`, where Python may run in between: the tape is left, claimed and planned again first."""
-    g, error, again, begun = i64(shared()), stack(3), is_left(tape), 0
+    g, error, again, begun, done = i64(shared()), stack(3), is_left(tape), 0, 1
     note, claim = 0, new_claim(state, tape, 1 * (marks != 0))
     if claim != 0:
         note = call(g.refer_weakly, claim, 0)
@@ -86,10 +90,16 @@ def suspended(state: int, tape: int, log: int, marks: int) -> int:
         if status == RAISED:
             invoke(g.error_take, error, error + 8, error + 16)
         unclaim_tape(tape, note)
+        if begun and status == DONE and marks != 0:
+            done = mark_swept(state, tape, marks)
+        if again and done:
+            done = shrink_spent(tape)
         if status == RAISED:
+            if done == 0:
+                invoke(g.error_clear)
             invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
             status = MEMORY
-        elif begun and marks != 0 and mark_swept(state, tape, marks, again) == 0:
+        elif done == 0:
             status = MEMORY
         elif begun == 0:
             status = UNHANDLED
@@ -186,16 +196,21 @@ def tell_failure(state: int, tape: int, status: int) -> int:
     return drop_position(i64(args)[2], RAISED)
 
 
-def mark_swept(state: int, tape: int, marks: int, again: int) -> int:
-    """Let go of what a claimed sweep has used, on a tape that had been left before it if `again`.
+def mark_swept(state: int, tape: int, marks: int) -> int:
+    """Note what a claimed sweep has used, and let go of what calls kept for it; 0 with an error set."""
+    if release_calls(state, tape) == 0:
+        return 0
+    mark_spent(state, tape, marks)
+    return 1
+
+
+def shrink_spent(tape: int) -> int:
+    """Let go of what a sweep has used, or another one that came meanwhile, on a tape that was left before.
 
     0 with an error set.
     """
     g, args = i64(shared()), stack(1)
-    if release_calls(state, tape) == 0:
-        return 0
-    mark_spent(state, tape, marks)
-    if again == 0:
+    if obj(tape).freed == g.none_at_all or obj(tape).held != g.none_at_all:
         return 1
     i64(args)[0] = tape
     done = call(g.vectorcall, g.end_sweep, args, 1, 0)
@@ -330,7 +345,7 @@ def call_leaf_hooks(state: int, tape: int, log: int, q: int) -> int:
     g, s, k, args = i64(shared()), i64(state), i64(i64(state).sinks)[q], stack(3)
     if u8(s.flags)[k] & FRESH:
         return DONE  # no cotangent came this way
-    ct, slot, found = cotangent_of(state, k, kept_value(state, log, k)), call(g.long_from, k), 0
+    ct, slot, found = cotangent_of(state, tape, log, k), call(g.long_from, k), 0
     if ct != 0 and slot != 0:
         i64(args)[0], i64(args)[1], i64(args)[2] = tape, slot, ct
         found = call(g.vectorcall, g.call_leaf_hooks, args, 3, 0)
@@ -396,7 +411,7 @@ def run_rule(state: int, tape: int, log: int) -> int:
     """
     g, s, out = i64(shared()), i64(state), 1
     k, n, s.finish = s.position, 0, 1
-    ct = cotangent_of(state, k, kept_value(state, log, k))
+    ct = cotangent_of(state, tape, log, k)
     if obj(obj(tape).hooks).size != 0 and ct != 0:
         ct = through_hooks(state, tape, k, ct)
         if ct != 0 and u8(s.flags)[k] & ACTIVE == 0:
@@ -543,6 +558,21 @@ def kept_value(state: int, log: int, j: int) -> int:
     return i64(obj(log).items)[width * j + width - 1]
 
 
+def value_or_shape(state: int, tape: int, log: int, j: int) -> int:
+    """A new reference to the value of record j, or to something of its shape where a sealed tape has none.
+
+    0 with an error set.
+    """
+    g, value, args = i64(shared()), kept_value(state, log, j), stack(2)
+    if value != g.none_at_all:
+        invoke(g.incref, value)
+        return value
+    i64(args)[0], i64(args)[1], value = obj(tape).columns, call(g.long_from, j), 0
+    if i64(args)[1] != 0:
+        value = call(g.vectorcall, g.value_or_shape, args, 2, 0)
+    return drop_position(i64(args)[1], value)
+
+
 def constant_tensor(value: int) -> int:
     """A new Tensor without history of a value, of which the reference is taken; 0 with an error set."""
     g = i64(shared())
@@ -558,16 +588,14 @@ def constant_tensor(value: int) -> int:
 
 def value_of_record(state: int, tape: int, log: int, j: int, as_tensor: int) -> int:
     """A new reference to the value of record j, or a new Tensor that goes on from it; 0 with an error set."""
-    g, s, value = i64(shared()), i64(state), kept_value(state, log, j)
-    opcode = i64(s.word)[j] & 0xFFFF
-    if as_tensor and s.batched:
-        invoke(g.incref, value)
-        return constant_tensor(value)
-    if as_tensor and s.width == 1 and opcode < CONS:
-        return recalled(state, tape, j, value)
-    invoke(g.incref, value)
-    if as_tensor == 0:
+    g, s, opcode = i64(shared()), i64(state), i64(i64(state).word)[j] & 0xFFFF
+    if as_tensor and s.batched == 0 and s.width == 1 and opcode < CONS:
+        return recalled(state, tape, j, kept_value(state, log, j))
+    value = value_or_shape(state, tape, log, j)
+    if value == 0 or as_tensor == 0:
         return value
+    if s.batched:
+        return constant_tensor(value)
     x, at = call(g.allocate_object, g.tensor_type, 0), call(g.long_from, 4 * (j + 1))
     if x == 0 or at == 0:
         drop_position(x, 0)
@@ -599,14 +627,21 @@ def recalled(state: int, tape: int, j: int, value: int) -> int:
     return known[j]
 
 
-def cotangent_of(state: int, k: int, value: int) -> int:
-    """Record k's cotangent as an array or a number like its value, to be read before the sweep goes on."""
-    g, at = i64(shared()), i64(i64(state).cotangents)[k]
+def cotangent_of(state: int, tape: int, log: int, k: int) -> int:
+    """Record k's cotangent as an array or a number like its value, to be read before the sweep goes on.
+
+    0 with an error set.
+    """
+    g, at, out = i64(shared()), i64(i64(state).cotangents)[k], 0
+    value = value_or_shape(state, tape, log, k)
+    if value == 0:
+        return 0
     if obj(value).type == g.ndarray_type:
         invoke(g.incref, obj(value).descr)
-        return call(g.new_array, g.ndarray_type, obj(value).descr, obj(value).ndim,
-                    obj(value).dims, 0, at, C_CONTIGUOUS | ALIGNED, 0)  # fmt: skip
-    out = call(g.allocate_object, obj(value).type, 0)
-    if out != 0:
-        copy(out + SCALAR_AT, at, code_of(value) >> 8)
-    return out
+        out = call(g.new_array, g.ndarray_type, obj(value).descr, obj(value).ndim,
+                   obj(value).dims, 0, at, C_CONTIGUOUS | ALIGNED, 0)  # fmt: skip
+    else:
+        out = call(g.allocate_object, obj(value).type, 0)
+        if out != 0:
+            copy(out + SCALAR_AT, at, code_of(value) >> 8)
+    return drop_position(value, out)

@@ -26,15 +26,23 @@ def find_needs(state: int) -> int:
     """Flag all records that depend on a sink."""
     s = i64(state)
     n, word, flags, operations, sinks = s.records, i64(s.word), u8(s.flags), i64(s.operations), i64(s.sinks)
-    zero(s.flags, n)
+    known = MARK * (s.read_count != 0)
+    if known == 0:
+        zero(s.flags, n)
     for q in range(s.sink_count):
         flags[sinks[q]] = NEED | SINK
     for k in range(s.oldest, n):
+        if known != 0:
+            if flags[k] == 0:
+                continue
+            flags[k] = flags[k] & ~known
         w = word[k]
         form = operations[ROW * (w & 0xFFFF) + FORM]
         if form == NONE:
             if w & 0xFFFF != CONST and s.every != 0:
                 flags[k] = NEED | SINK
+            elif w & 0xFFFF == LINK and s.links_lead:
+                flags[k] = flags[k] | NEED
             elif w & 0xFFFF == LINK and s.older_count != 0:
                 flags[k] = flags[k] | needs_link(state, k)
         else:
@@ -65,11 +73,13 @@ def find_marks(state: int) -> int:
     Called again, it goes on from there.
     """
     s = i64(state)
-    word, flags, operations = i64(s.word), u8(s.flags), i64(s.operations)
-    for k in range(s.position, s.oldest - 1, -1):
+    word, flags, operations, k = i64(s.word), u8(s.flags), i64(s.operations), s.position
+    while k >= s.oldest:
         if flags[k] & (NEED | MARK) == NEED | MARK:
             opcode, status = word[k] & 0xFFFF, DONE
-            if opcode == LINK and s.older_count != 0:
+            if opcode == LINK and s.links_lead:
+                status = NOT_READ
+            elif opcode == LINK and s.older_count != 0:
                 status = mark_link(state, k)
             elif k > s.oldest and operations[ROW * opcode + TEMPLATE] != IMPORT:
                 status = plan_record(state, k)
@@ -77,8 +87,21 @@ def find_marks(state: int) -> int:
                 s.position = k
                 return status
             s.reached_count += flags[k] & SINK != 0
+        k = flagged(s.flags, k - 1, s.oldest)
     s.position = s.records - 1
     return DONE
+
+
+def flagged(flags: int, k: int, oldest: int) -> int:
+    """The first record from k down to the oldest that has flags; one before that for none."""
+    while k >= oldest:
+        if i64(flags + k // 8 * 8)[0] == 0:
+            k = k // 8 * 8 - 1
+        elif u8(flags)[k] == 0:
+            k -= 1
+        else:
+            return k
+    return k
 
 
 def list_pending(state: int) -> int:
@@ -225,9 +248,36 @@ def read_log(state: int, log: int) -> int:
     """Read the log of a tape that is not sealed into columns of the state's own; whether they can be."""
     s = i64(state)
     place_columns(state, s.sealing, s.sealing_words - 3 * s.records)
-    s.items = obj(log).items
+    s.items, s.read_count = obj(log).items, 0
     zero(s.meta, 8 * s.oldest)
     return seal(state) >= 0 and s.shape_words <= s.capacity
+
+
+def read_reached(state: int, log: int) -> int:
+    """As `read_log`, only the records that seeds depend on, which are flagged; no words of others are set."""
+    s = i64(state)
+    flags, word, k = u8(s.flags), s.sealing, s.records - 1
+    place_columns(state, s.sealing, s.sealing_words - 3 * s.records)
+    s.items = obj(log).items
+    s.last_shape, s.last_axes, s.read_count = 0, -1, 0
+    zero(word, 16 * s.records)
+    zero(s.flags, s.records)
+    for q in range(s.seed_count):
+        flags[i64(s.seeds)[q]] = MARK
+    while k >= s.oldest:
+        if flags[k] != 0:
+            if read_record(state, k) == 0:
+                return 0
+            w = i64(word)[k]
+            form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+            first, rest = (w >> 16) & 0xFFFF, w >> 32
+            if form != NONE and first > s.oldest:
+                flags[first - 1] = MARK
+            if (form == TWO or form == CHAIN) and rest > s.oldest:
+                flags[rest - 1] = MARK
+            s.read_count += 1
+        k = flagged(s.flags, k - 1, s.oldest)
+    return s.shape_words <= s.capacity
 
 
 def plan_read(state: int) -> int:
@@ -342,6 +392,9 @@ def run(state: int) -> int:
     flags, cotangents = u8(s.flags), i64(s.cotangents)
     k, oldest, check, stamps = s.position, s.oldest, s.check, s.stamps
     while k >= oldest:
+        if flags[k] == 0:
+            k = flagged(s.flags, k, oldest)
+            continue
         w = word[k]
         row = ROW * (w & 0xFFFF)
         form, template = operations[row + FORM], operations[row + TEMPLATE]

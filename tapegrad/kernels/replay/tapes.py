@@ -119,7 +119,12 @@ def begin(state: int) -> int:
     flags, cotangents, join = u8(s.flags), i64(s.cotangents), i64(s.joins)
     for q in range(s.join_count):
         k, newer, j = join[3 * q], i64(join[3 * q + 1]), join[3 * q + 2]
+        linked, foreign = cotangents[k], flags[k] & FOREIGN
         cotangents[k] = i64(newer.cotangents)[j]
-        flags[k] = flags[k] | u8(newer.flags)[j] & FRESH
+        flags[k] = flags[k] & ~FOREIGN | u8(newer.flags)[j] & FRESH
+        if linked != 0:  # by links that lead to this record of the leaf
+            deposit(state, k, linked)  # to memory that is there
+            if foreign == 0:
+                release(state, linked)
     s.position, s.finish = s.records - 1, 0
     return 0
