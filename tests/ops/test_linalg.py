@@ -1046,6 +1046,26 @@ def test_values_that_leave_factors_behind_are_numpys(name, dtype, order, random)
     np.testing.assert_array_equal(found.detach().numpy(), wanted)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 7, 100, None])
+@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 47, 96, 111])
+def test_inverses_and_solutions_are_numpys(n, columns, random, lapack_or_none):
+    """To the last bit, of every dtype and layout, of any number of right sides, and of what is not finite."""
+    plain = random.normal(size=(n, n))
+    for dtype in "fdFD":
+        a = plain.astype(dtype) if dtype in "fd" else (plain + 1j * plain.T).astype(dtype)
+        for x in (a, a.T, a[::-1], np.where(np.eye(n), np.nan, a), np.where(plain > 2, np.inf, a)):
+            x = x.astype(dtype, copy=False)
+            calls = [(L.solve, (b,)) for b in (x[:, :columns], a[:columns].T)] if columns else [(L.inv, ())]
+            for function, right in calls:
+                with np.errstate(all="ignore"):
+                    found, wanted = function(leaf(x), *right).detach().numpy(), function(x, *right)
+                assert found.dtype == wanted.dtype and found.flags.c_contiguous == wanted.flags.c_contiguous
+                np.testing.assert_array_equal(found, wanted)
+    for singular in (plain * 0, plain[:, [0] * n]):
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            L.solve(leaf(singular), plain[:, :columns]) if columns else L.inv(leaf(singular))
+
+
 @pytest.mark.parametrize("n", [SMALL, SMALL + 1, 100])
 def test_determinants_are_numpys(n, random):
     """Of both signs, singular, too large, too small, and of what is not finite."""
@@ -1108,6 +1128,7 @@ def test_many_cotangents_by_factors(name, random):
 def test_values_and_rules_share_one_factorisation(name, random, monkeypatch):
     """Also the sweep that is recorded, and that of what it has recorded."""
     x, calls = leaf(well_conditioned(random, "d")), []
+    BY_LU[name](x)  # solutions of these sizes are compared with LAPACK's once
 
     def counted(function):
         return lambda *args: calls.append(function.__name__) or function(*args)
