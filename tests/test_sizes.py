@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import math
 import warnings
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
-from tapegrad.ops.triangles import BLOCK, inverse_of_factors, solve_factors, solve_triangle, through_cholesky
+from tapegrad.ops.triangles import (
+    BLOCK,
+    inverse_of_factors,
+    solve_factors,
+    solve_triangle,
+    through_cholesky,
+    through_qr,
+)
 from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
@@ -706,6 +714,18 @@ def inverses_and_cotangents_are_those_of_numpy(n):
         wanted = np.conj(back.T) @ inner @ back
         wanted = (wanted + np.conj(wanted.T)) / 2
         np.testing.assert_allclose(through_cholesky(low, ct, False), wanted, **close)
+
+
+@crosses("ops.triangles", "AT_ONCE")
+def products_of_the_rule_of_qr(n):
+    columns = math.isqrt(n // BLOCK)  # of more, parts would have fewer rows than a block
+    for rows, k in ((n // 2500, 50), (n // 2500 + 1, 50), (columns + 3, columns), (columns + 3, columns + 1)):
+        random = np.random.default_rng(rows)
+        q, r = np.linalg.qr(random.normal(size=(rows, k)))
+        by_q, by_r = random.normal(size=(rows, k)), random.normal(size=(k, k))
+        upper = np.triu(q.T @ by_q - by_r @ r.T)
+        wanted = by_q - q @ (upper + np.triu(upper, 1).T)
+        np.testing.assert_allclose(through_qr(q, r, by_q, by_r) @ r.T, wanted, rtol=0, atol=1e-8)
 
 
 @crosses("ops.triangles", "COLUMNS", full=True)

@@ -1,4 +1,4 @@
-"""Systems with triangular matrices and with LU factors, inverses by these, and cotangents through Cholesky's.
+"""Systems with triangular matrices and LU factors, inverses by these, cotangents through Cholesky's and QR.
 
 OpenBLAS takes for a triangular system three times what its product of matrices takes for as many
 multiplications. Here a few rows are eliminated one by one, and all others by such products, NumPy's by
@@ -20,6 +20,7 @@ from tapegrad.ops import buffers
 from tapegrad.tape import pool
 
 BLOCK = 16  # rows that are eliminated one by one; a power of two
+AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
 # What the kernel solves: a triangular system; one with LU factors, also in LAPACK's order, with their
 # transpose, and that with the identity on its right.
@@ -32,7 +33,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-BLOCK, COLUMNS = {BLOCK}, {COLUMNS}
+BLOCK, COLUMNS, AT_ONCE, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {LINES}
 
 
 @intrinsic
@@ -187,7 +188,58 @@ def kernel(gemm, factors, stack, cotangents, count, n):
     for k in range(count):
         reverse(gemm, u[k % stack], x[k])
 '''
-KERNELS = {"systems": (SYSTEMS, "ipiiipipi"), "cholesky": (CHOLESKY, "ipipii")}  # integers and places
+QR = '''@njit(boundscheck=BOUNDS)
+def adjoint(x, out):
+    """Conjugate transpose, of so many rows at once that lines of the processor's cache stay there."""
+    for top in range(0, len(x), LINES):
+        for j in range(len(out)):
+            row, column = out[j, top : top + LINES], x[top : top + LINES, j]
+            for i in range(len(row)):
+                row[i] = np.conj(column[i])
+
+
+@njit(boundscheck=BOUNDS)
+def mirror(x):
+    """Make a matrix Hermitian by its upper triangle."""
+    for top in range(0, len(x), LINES):
+        for i in range(top, len(x)):
+            row, column = x[i, top : min(top + LINES, i)], x[top : min(top + LINES, i), i]
+            for j in range(len(row)):
+                row[j] = np.conj(column[j])
+    for i in range(len(x)):
+        x[i, i] = x[i, i].real
+
+
+@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), int64,"
+       "CPointer({dtype}), CPointer({dtype}), int64, int64, int64)", cache=CACHE, boundscheck=BOUNDS,
+       error_model="numpy")
+def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, square, turned, count, m, n):
+    """Of q, r or both are `given` cotangents, 1, 2 or 3; those of q r take the place of those of q."""
+    one, zero = {dtype}(1), {dtype}(0)
+    qs, rs = carray(orthonormal, (stack, m, n)), carray(triangular, (stack, n, n))
+    inner, moved = carray(square, (n, n)), carray(turned, (n, m))
+    found, by_rs = carray(cotangents, (count, m, n)), carray(others, (count, n, n))
+    rows = AT_ONCE // n**2 if AT_ONCE >= BLOCK * n**2 else m
+    for k in range(count):
+        q, r, x = qs[k % stack], rs[k % stack], found[k]
+        if given & 1:
+            call(gemm, ord("N"), ord("C"), n, n, m, one, x, n, q, n, zero, inner, n)
+        if given & 2:
+            call(gemm, ord("C"), ord("N"), n, n, n, -one, r, n, by_rs[k], n, {dtype}(given & 1), inner, n)
+        mirror(inner)
+        for top in range(0, m, rows):
+            call(gemm, ord("N"), ord("N"), n, min(rows, m - top), n, -one, inner, n, q[top:], n,
+                 {dtype}(given & 1), x[top:], n)
+        adjoint(x, moved)
+        eliminate(gemm, r.reshape(-1), n, 1, True, False, False, False, moved, 0, m)
+        adjoint(moved, x)
+'''
+# Kernels, and which of their arguments are integers and which places.
+KERNELS = {
+    "systems": (SYSTEMS, "ipiiipipi"),
+    "cholesky": (CHOLESKY, "ipipii"),
+    "qr": (QR, "ippippippiii"),
+}
 Kernel = Callable[..., None]
 
 
@@ -201,7 +253,7 @@ def kernel_of(char: str, name: str = "systems", integer: str = "") -> tuple[Kern
     if known is None or not products:
         return None
     source, arguments = KERNELS[name]
-    names = {k: x for k, x in globals().items() if k.isupper()}
+    names = {k: x for k, x in globals().items() if k.isupper()} | {"LINES": buffers.LINES}
     text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=integer or known[0].name, **names)
     form = ctypes.CFUNCTYPE(None, *({"i": ctypes.c_int64, "p": ctypes.c_void_p}[x] for x in arguments))
     return form(cache.load(name, text).kernel.address), products[char].gemm
@@ -280,4 +332,29 @@ def through_cholesky(out: np.ndarray, ct: np.ndarray, upper: bool) -> np.ndarray
     if not upper and out.dtype.kind == "c":
         factors, found = np.conjugate(factors), np.conjugate(found, out=found)
     kernel(product, at(factors), out.size // n**2, at(found), ct.size // n**2, n)
+    return found
+
+
+def through_qr(
+    q: np.ndarray, r: np.ndarray, by_q: np.ndarray | None, by_r: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the cotangent of q r by those of q, r or both; None where there is no function.
+
+    That is (by_q - q h) r**-H, with the Hermitian matrix h that has the upper triangle of
+    q**H by_q - by_r r**H. There may be stacks of cotangents for the same factors.
+    """
+    given = [x for x in (q, r, by_q, by_r) if x is not None]
+    alike = all(type(x) is np.ndarray and x.dtype is q.dtype for x in given) and q.dtype.char in LETTERS
+    if not alike or not q.size or not given[2].size or (known := kernel_of(q.dtype.char, "qr")) is None:
+        return None
+    if not r.diagonal(0, -2, -1).all():
+        raise np.linalg.LinAlgError("Singular matrix")
+    (kernel, product), (m, n), at = known, q.shape[-2:], abi.location
+    found = pool.empty((*given[2].shape[:-2], m, n), q.dtype) if by_q is None else _laid(by_q)
+    q, r = np.ascontiguousarray(q), np.ascontiguousarray(r)
+    inner, moved = (pool.empty(shape, q.dtype) for shape in ((n, n), (n, m)))
+    others, which = (None, 1) if by_r is None else (np.ascontiguousarray(by_r), 2 + (by_q is not None))
+    place = None if others is None else at(others)
+    counts = q.size // (m * n), found.size // (m * n)
+    kernel(product, at(q), at(r), counts[0], at(found), place, which, at(inner), at(moved), counts[1], m, n)
     return found

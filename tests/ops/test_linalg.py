@@ -11,9 +11,8 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE, buffers, lapack, triangles
+from tapegrad.ops import BY_OPCODE, buffers, decompositions, lapack, triangles
 from tapegrad.ops.buffers import LARGE
-from tapegrad.ops.decompositions import solver
 from tapegrad.ops.lapack import SMALL, solve_square, triangular_factor
 from tapegrad.tape.pool import give_back
 from tests.tiers import every
@@ -847,15 +846,15 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
     r = np.pad(r, (0, 2))[:n, :n] if order == "A" else r
-    solve, eps = solver(r), np.finfo(dtype).eps
+    eps = np.finfo(dtype).eps
     for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], tg.tensor(x)):
         wanted = np.linalg.solve(r, np.asarray(right))
-        found = np.asarray(solve(right))
+        found = np.asarray(triangles.solve_triangle(r, right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
         if type(right) is np.ndarray and n:
             with pytest.raises(ValueError):
-                solve(right[..., 1:, :])
+                triangles.solve_triangle(r, right[..., 1:, :])
         if type(right) is np.ndarray:
             found, wanted = triangles.solve_triangle(r, right, True), np.linalg.solve(np.conj(r.T), right)
             close = 50 * eps * np.max(np.abs(wanted), initial=1)
@@ -930,6 +929,30 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
             np.testing.assert_array_equal(x, kept)
 
 
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkeypatch):
+    """Of q, of r and of both, of stacks and of several cotangents of the same factors, of any layout."""
+    of, several = stacks
+    for m, n in ((1, 1), (3, 3), (17, 16), (SMALL + 9, SMALL + 9), (90, 37)):
+        a, by_q, by_r = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (random.normal(size=(2, *s)) for s in ((*of, m, n), (*several, m, n), (*several, n, n)))
+        )
+        q, r = L.qr(a)
+        for pair in ((by_q, None), (None, by_r), (by_q, by_r), (by_q[..., ::-1], by_r.mT)):
+            kept = [None if x is None else x.copy() for x in pair]
+            found = decompositions._by_qr(*pair, q, r)
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = decompositions._by_qr(*pair, q, r)
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            close = 1e3 * np.finfo(dtype).eps * np.linalg.cond(r).max() * abs(wanted).max()
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            for x, before in zip(pair, kept, strict=True):
+                np.testing.assert_array_equal(x, before)
+
+
 @pytest.mark.parametrize("found", [True, False])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_triangular_factors_in_rules_are_those_of_qr(dtype, found, random, monkeypatch):
@@ -970,12 +993,14 @@ def test_eigh_is_numpys(way, dtype, random, monkeypatch):
             L.eigh(leaf(np.full((4, 4), spoiled, dtype)))
 
 
-def test_a_triangular_solve_of_a_singular_matrix_says_so():
+def test_the_rule_of_qr_says_that_columns_are_dependent(lapack_or_none):
     for n in (2, SMALL + 2):
-        r = np.eye(n)
-        r[-1, -1] = 0
-        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
-            solver(r)
+        a = np.eye(n + 1, n)
+        a[:, -1] = 0
+        for part in (0, 1):
+            x = leaf(a)
+            with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+                tg.grad(np.sum(L.qr(x)[part]), x)
 
 
 # ---------------------------------------------------------------- LU factors that values leave behind
