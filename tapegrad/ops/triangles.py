@@ -1,4 +1,4 @@
-"""Systems with triangular matrices and LU factors, inverses by these, cotangents through Cholesky's and QR.
+"""Systems with triangular matrices and LU factors, inverses by these, and cotangents through factorisations.
 
 OpenBLAS takes for a triangular system three times what its product of matrices takes for as many
 multiplications. Here a few rows are eliminated one by one, and all others by such products, NumPy's by
@@ -188,7 +188,17 @@ def kernel(gemm, factors, stack, cotangents, count, n):
     for k in range(count):
         reverse(gemm, u[k % stack], x[k])
 '''
-QR = '''@njit(boundscheck=BOUNDS)
+PRODUCTS = '''@njit(boundscheck=BOUNDS)
+def product(gemm, scale, a, b, kept, out):
+    """Overwrite `out` by scale a b + kept out, of so many rows at once that OpenBLAS copies nothing."""
+    (m, depth), n = a.shape, b.shape[1]
+    rows = AT_ONCE // (depth * n) if AT_ONCE >= BLOCK * depth * n else m
+    for top in range(0, m, rows):
+        call(gemm, ord("N"), ord("N"), n, min(rows, m - top), depth, scale, b, n, a[top:], depth, kept,
+             out[top:], n)
+
+
+@njit(boundscheck=BOUNDS)
 def adjoint(x, out):
     """Conjugate transpose, of so many rows at once that lines of the processor's cache stay there."""
     for top in range(0, len(x), LINES):
@@ -210,35 +220,66 @@ def mirror(x):
         x[i, i] = x[i, i].real
 
 
-@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), int64,"
-       "CPointer({dtype}), CPointer({dtype}), int64, int64, int64)", cache=CACHE, boundscheck=BOUNDS,
-       error_model="numpy")
-def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, square, turned, count, m, n):
+'''
+QR = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, CPointer({dtype}),"
+       "CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), int64, int64, int64)", cache=CACHE,
+       boundscheck=BOUNDS, error_model="numpy")
+def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, squares, turned, count, m, n):
     """Of q, r or both are `given` cotangents, 1, 2 or 3; those of q r take the place of those of q."""
     one, zero = {dtype}(1), {dtype}(0)
     qs, rs = carray(orthonormal, (stack, m, n)), carray(triangular, (stack, n, n))
-    inner, moved = carray(square, (n, n)), carray(turned, (n, m))
+    room, moved = carray(squares, (2, n, n)), carray(turned, (n, m))
     found, by_rs = carray(cotangents, (count, m, n)), carray(others, (count, n, n))
-    rows = AT_ONCE // n**2 if AT_ONCE >= BLOCK * n**2 else m
+    inner, back = room[0], room[1]
     for k in range(count):
-        q, r, x = qs[k % stack], rs[k % stack], found[k]
+        q, r, x, kept = qs[k % stack], rs[k % stack], found[k], {dtype}(given & 1)
         if given & 1:
-            call(gemm, ord("N"), ord("C"), n, n, m, one, x, n, q, n, zero, inner, n)
+            adjoint(q, moved)
+            product(gemm, one, moved, x, zero, inner)
         if given & 2:
-            call(gemm, ord("C"), ord("N"), n, n, n, -one, r, n, by_rs[k], n, {dtype}(given & 1), inner, n)
+            adjoint(r, back)
+            product(gemm, -one, by_rs[k], back, kept, inner)
         mirror(inner)
-        for top in range(0, m, rows):
-            call(gemm, ord("N"), ord("N"), n, min(rows, m - top), n, -one, inner, n, q[top:], n,
-                 {dtype}(given & 1), x[top:], n)
+        product(gemm, -one, q, inner, kept, x)
         adjoint(x, moved)
         eliminate(gemm, r.reshape(-1), n, 1, True, False, False, False, moved, 0, m)
         adjoint(moved, x)
+'''
+EIGH = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, int64, CPointer({dtype}),"
+       "CPointer({dtype}), CPointer({dtype}), int64, int64)", cache=CACHE, boundscheck=BOUNDS,
+       error_model="numpy")
+def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, results, count, n):
+    """Of cotangents of eigenvalues (part 0), or of eigenvectors."""
+    one, zero, half = {dtype}(1), {dtype}(0), {dtype}(0.5).real
+    vs, ws = carray(eigenvectors, (stack, n, n)), carray(eigenvalues, (stack, n))
+    by_vs, by_ws = carray(cotangents, (count, n, n)), carray(cotangents, (count, n))
+    room, found = carray(squares, (3, n, n)), carray(results, (count, n, n))
+    back, inner, moved = room[0], room[1], room[2]
+    for k in range(count):
+        v, w, x = vs[k % stack], ws[k % stack], found[k]
+        adjoint(v, back)
+        if part == 0:
+            for i in range(n):
+                for j in range(n):
+                    moved[i, j] = v[i, j] * by_ws[k, j]
+        else:
+            product(gemm, one, back, by_vs[k], zero, inner)
+            for i in range(n):
+                for j in range(i):
+                    gap = half / (w[i].real - w[j].real)
+                    inner[j, i] = gap * (inner[j, i] - np.conj(inner[i, j]))
+                inner[i, i] *= zero
+            mirror(inner)
+            product(gemm, one, v, inner, zero, moved)
+        product(gemm, one, moved, back, zero, x)
+        mirror(x)
 '''
 # Kernels, and which of their arguments are integers and which places.
 KERNELS = {
     "systems": (SYSTEMS, "ipiiipipi"),
     "cholesky": (CHOLESKY, "ipipii"),
-    "qr": (QR, "ippippippiii"),
+    "qr": (PRODUCTS + QR, "ippippippiii"),
+    "eigh": (PRODUCTS + EIGH, "ippiipppii"),
 }
 Kernel = Callable[..., None]
 
@@ -352,9 +393,27 @@ def through_qr(
     (kernel, product), (m, n), at = known, q.shape[-2:], abi.location
     found = pool.empty((*given[2].shape[:-2], m, n), q.dtype) if by_q is None else _laid(by_q)
     q, r = np.ascontiguousarray(q), np.ascontiguousarray(r)
-    inner, moved = (pool.empty(shape, q.dtype) for shape in ((n, n), (n, m)))
+    squares, moved = (pool.empty(shape, q.dtype) for shape in ((2, n, n), (n, m)))
     others, which = (None, 1) if by_r is None else (np.ascontiguousarray(by_r), 2 + (by_q is not None))
     place = None if others is None else at(others)
     counts = q.size // (m * n), found.size // (m * n)
-    kernel(product, at(q), at(r), counts[0], at(found), place, which, at(inner), at(moved), counts[1], m, n)
+    kernel(product, at(q), at(r), counts[0], at(found), place, which, at(squares), at(moved), counts[1], m, n)
+    return found
+
+
+def through_eigh(w: np.ndarray, v: np.ndarray, ct: np.ndarray, part: int) -> np.ndarray | None:
+    """Return the cotangent of Hermitian matrices by that of their eigenvalues (part 0) or eigenvectors.
+
+    That is v diag(ct) v**H, or the Hermitian part of v (f * (v**H ct)) v**H with f[i, j] = 1 / (w[j] - w[i])
+    and a diagonal of zeros; None where there is no function. There may be stacks of cotangents.
+    """
+    alike = type(v) is type(ct) is np.ndarray and ct.dtype is (v if part else w).dtype and ct.size
+    if not alike or v.dtype.char not in LETTERS or (known := kernel_of(v.dtype.char, "eigh")) is None:
+        return None
+    (kernel, product), n, at, dtype = known, v.shape[-1], abi.location, v.dtype
+    v, w, ct = np.ascontiguousarray(v), np.ascontiguousarray(w, dtype), np.ascontiguousarray(ct, dtype)
+    count = ct.size // (n if part == 0 else n * n)
+    found = pool.empty((*ct.shape[: ct.ndim - 1 - (part > 0)], n, n), dtype)
+    squares = pool.empty((3, n, n), dtype)
+    kernel(product, at(v), at(w), w.size // n, part, at(ct), at(squares), at(found), count, n)
     return found

@@ -11,7 +11,7 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE, buffers, decompositions, lapack, triangles
+from tapegrad.ops import BY_OPCODE, REGISTRY, buffers, decompositions, lapack, triangles
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.lapack import SMALL, solve_square, triangular_factor
 from tapegrad.tape.pool import give_back
@@ -951,6 +951,32 @@ def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkey
             np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
             for x, before in zip(pair, kept, strict=True):
                 np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
+    """Of eigenvalues and eigenvectors, of stacks and of several cotangents of the same, of any layout."""
+    of, several = stacks
+    for n in (1, 3, 16, SMALL + 9, 90):
+        a, ct = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (random.normal(size=(2, *s, n, n)) for s in (of, several))
+        )
+        w, v = L.eigh(a)
+        ones = np.broadcast_to(w.dtype.type(1), (*several, n))
+        for part, given in ((0, ct[..., 0].real), (0, ones), (1, ct), (1, ct.mT)):
+            kept, attrs = given.copy(), {"factors": lapack.Kept((w, v)), "part": part}
+            found = REGISTRY["eigh"].vjp(given, None, (a,), attrs, (0,))[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = REGISTRY["eigh"].vjp(given, None, (a,), attrs, (0,))[0]
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            gap = np.abs(np.diff(w)).min(initial=1)
+            close = 1e3 * np.finfo(dtype).eps * max(abs(wanted).max(), abs(given).max() / gap)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            np.testing.assert_array_equal(found, np.conj(found.mT))
+            np.testing.assert_array_equal(given, kept)
 
 
 @pytest.mark.parametrize("found", [True, False])
