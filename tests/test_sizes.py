@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import math
 import warnings
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
-from tapegrad.ops.triangles import BLOCK, inverse_of_factors, solve_factors, solve_triangle, through_cholesky
+from tapegrad.ops.triangles import (
+    BLOCK,
+    inverse_of_factors,
+    solve_factors,
+    solve_triangle,
+    through_cholesky,
+    through_qr,
+)
 from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
@@ -708,6 +716,18 @@ def inverses_and_cotangents_are_those_of_numpy(n):
         np.testing.assert_allclose(through_cholesky(low, ct, False), wanted, **close)
 
 
+@crosses("ops.triangles", "AT_ONCE")
+def products_of_the_rule_of_qr(n):
+    columns = math.isqrt(n // BLOCK)  # of more, parts would have fewer rows than a block
+    for rows, k in ((n // 2500, 50), (n // 2500 + 1, 50), (columns + 3, columns), (columns + 3, columns + 1)):
+        random = np.random.default_rng(rows)
+        q, r = np.linalg.qr(random.normal(size=(rows, k)))
+        by_q, by_r = random.normal(size=(rows, k)), random.normal(size=(k, k))
+        upper = np.triu(q.T @ by_q - by_r @ r.T)
+        wanted = by_q - q @ (upper + np.triu(upper, 1).T)
+        np.testing.assert_allclose(through_qr(q, r, by_q, by_r) @ r.T, wanted, rtol=0, atol=1e-8)
+
+
 @crosses("ops.triangles", "COLUMNS", full=True)
 def right_sides(n):
     triangular_systems_are_solved(BLOCK + 5, n)
@@ -748,6 +768,14 @@ def rows_of_factors(n):
         gradient_is(lambda m, r=right: np.real(np.sum(np.linalg.lstsq(m, r)[0])), leaf(m), wanted, scale)
         gradient_is(lambda m: np.real(np.linalg.slogdet(m)[1]), leaf(m), inverse.T.conj(), scale)
         gradient_is(lambda m: np.real(np.log(np.linalg.det(m))), leaf(m), inverse.T.conj(), scale)
+
+
+@crosses("ops.lapack", "EXACT")
+def rows_in_lapacks_order(n):
+    a = np.random.default_rng(n).normal(size=(n, n))
+    for right in (a[:, :5], a[::-1], np.concatenate([a, a[:, :1]], axis=1)):
+        np.testing.assert_array_equal(np.linalg.solve(leaf(a), right).detach(), np.linalg.solve(a, right))
+    np.testing.assert_array_equal(np.linalg.inv(leaf(a)).detach(), np.linalg.inv(a))
 
 
 @crosses("ops.lapack", "LARGEST")

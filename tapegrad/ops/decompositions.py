@@ -15,9 +15,9 @@ import functools
 import numpy as np
 
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
-from tapegrad.ops.lapack import SMALL, solve_square
+from tapegrad.ops.lapack import solve_square
 from tapegrad.ops.primitive import conj, primitive
-from tapegrad.ops.triangles import solve_triangle, through_cholesky
+from tapegrad.ops.triangles import through_cholesky, through_eigh, through_qr
 
 BLOCK = 64  # rows of the largest constants that are kept
 
@@ -34,32 +34,6 @@ def half(x):
         return found * 0.5
     found *= 0.5
     return found
-
-
-def solver(r):
-    """A function that gives r**-1 x, of an upper triangular r with zeros below; a small one is inverted."""
-    if type(r) is not np.ndarray or r.ndim > 2:
-        return lambda x: np.linalg.solve(r, x)
-    if 0 < len(r) <= SMALL:
-        inverse = _inverse_of_upper(r)
-        return lambda x: matmul(inverse, x)
-    if not r.diagonal().all():
-        raise np.linalg.LinAlgError("Singular matrix")
-    return lambda x: solve_triangle(r, x)
-
-
-def _inverse_of_upper(r):
-    found, singular = _trtri(r.dtype.char)(r)
-    if singular:
-        raise np.linalg.LinAlgError("Singular matrix")
-    return found
-
-
-@functools.cache
-def _trtri(char):
-    from scipy.linalg import lapack
-
-    return getattr(lapack, f"{'sdcz'['fdFD'.index(char)]}trtri")
 
 
 def scaled(x, row):
@@ -199,6 +173,9 @@ class eigh:
 
     def vjp(ct, out, inputs, wanted, factors, part):
         w, v = factors_of(eigh, inputs[0], factors)
+        found = through_eigh(w, v, ct, part)
+        if found is not None:
+            return {0: found}
         if part == 0:
             return {0: matmul(scaled(v, ct), adjoint(v))}
         inner = gaps(w) * matmul(adjoint(v), ct)
@@ -342,18 +319,17 @@ def _turned(inner):
 
 def _by_qr(by_q, by_r, q, r):
     """Cotangent of q r by those of q and r, of which one may be None; r is square."""
-    inner = None
+    found = through_qr(q, r, by_q, by_r)
+    if found is not None:
+        return found
+    moved = 0
     if by_r is not None:
         upper = matmul(by_r, adjoint(r)) * adjoint(_constant(_halved, r))
-        inner = upper + adjoint(upper)
-    solve = solver(r)
+        moved = matmul(q, upper + adjoint(upper))
     if by_q is not None:
         own = matmul(adjoint(q), by_q)
-        turned = _by_turned(own) if inner is None else _by_turned(own) + inner
-        if np.shape(q)[-2] > np.shape(q)[-1]:
-            return adjoint(solve(adjoint(by_q + matmul(q, turned - own))))
-        inner = turned
-    return matmul(q, adjoint(solve(adjoint(inner))))
+        moved = by_q + matmul(q, _by_turned(own) - own) + moved
+    return over(moved, adjoint(r))
 
 
 def _by_turned(ct):

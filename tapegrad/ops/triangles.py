@@ -1,4 +1,4 @@
-"""Systems with triangular matrices and with LU factors, inverses by these, and cotangents through Cholesky's.
+"""Systems with triangular matrices and LU factors, inverses by these, and cotangents through factorisations.
 
 OpenBLAS takes for a triangular system three times what its product of matrices takes for as many
 multiplications. Here a few rows are eliminated one by one, and all others by such products, NumPy's by
@@ -20,10 +20,11 @@ from tapegrad.ops import buffers
 from tapegrad.tape import pool
 
 BLOCK = 16  # rows that are eliminated one by one; a power of two
+AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
-# What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
-# identity on its right.
-LOWER, UPPER, FACTORS, TRANSPOSED, INVERSE = range(5)
+# What the kernel solves: a triangular system; one with LU factors, also in LAPACK's order, with their
+# transpose, and that with the identity on its right.
+LOWER, UPPER, FACTORS, EXACT, TRANSPOSED, INVERSE = range(6)
 ELIMINATION = '''"""Elimination of unknowns of triangular systems, by products of matrices."""
 import numpy as np
 from llvmlite import ir
@@ -32,7 +33,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-BLOCK, COLUMNS = {BLOCK}, {COLUMNS}
+BLOCK, COLUMNS, AT_ONCE, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {LINES}
 
 
 @intrinsic
@@ -54,46 +55,55 @@ def call(typing, address, *kinds):
     return types.void(types.int64, types.StarArgTuple(kinds)), code
 
 
-@njit(boundscheck=BOUNDS, error_model="numpy")
-def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
+@njit(boundscheck=BOUNDS, error_model="numpy", fastmath={{"contract"}})
+def eliminate(gemm, t, row, column, upper, unit, identity, exact, x, begin, end):
     """Overwrite some columns of x by t**-1 x; of t a row, and a column, begin so many elements after another.
 
-    If x is the `identity` and t a lower triangle, nothing is computed of the zeros above.
+    If x is the `identity` and t a lower triangle, nothing is computed of the zeros above. If `exact`, each
+    element is the sum of the same products in the same order as by OpenBLAS's functions.
     """
-    n, one = len(x), {dtype}(1)
-    for done in range(0, n, BLOCK):
+    n, one, done = len(x), {dtype}(1), 0
+    while done < n:
+        size = BLOCK
+        while size > n - done:
+            size //= 2
+        if exact and upper and (n - done) % BLOCK:
+            size = (n - done) & (done - n)
         if done:  # what is known is put into as many rows more as make the products large
-            known = done & -done
-            rows = min(known, n - done)
+            known = done if exact else done & -done
+            rows = size if exact else min(known, n - done)
             first, source = (n - done - rows, n - done) if upper else (done, done - known)
             stop = done if identity else end
             call(gemm, ord("N"), ord("N") if column == 1 else ord("T"), stop - begin, rows, known, -one,
                  x[source:, begin:], x.shape[1], t[first * row + source * column :], max(row, column), one,
                  x[first:, begin:], x.shape[1])
-        size = min(BLOCK, n - done)
         top = n - done - size if upper else done
+        step = -1 if upper else 1  # from the row that is found first
         stop = top + size if identity else end
         for left in range(begin, stop, COLUMNS):
             right = min(left + COLUMNS, stop)
             for k in range(size):
                 i = top + size - 1 - k if upper else top + k
-                out, at, near = x[i, left:right], i * row, i + 1 if upper else top
-                fours = near + k // 4 * 4
-                for j in range(near, fours, 4):
-                    a, b = x[j, left:right], x[j + 1, left:right]
-                    c, d = x[j + 2, left:right], x[j + 3, left:right]
-                    p, q = t[at + j * column], t[at + (j + 1) * column]
-                    r, s = t[at + (j + 2) * column], t[at + (j + 3) * column]
+                j, out = i - k * step, x[i, left:right]
+                at = i * row + j * column
+                for _ in range(k // 4):
+                    a, b = x[j, left:right], x[j + step, left:right]
+                    c, d = x[j + 2 * step, left:right], x[j + 3 * step, left:right]
+                    p, q = t[at], t[at + step * column]
+                    r, s = t[at + 2 * step * column], t[at + 3 * step * column]
                     for l in range(len(out)):
                         out[l] = out[l] - p * a[l] - q * b[l] - r * c[l] - s * d[l]
-                for j in range(fours, near + k):
-                    p, a = t[at + j * column], x[j, left:right]
+                    j, at = j + 4 * step, at + 4 * step * column
+                for _ in range(k % 4):
+                    p, a = t[at], x[j, left:right]
                     for l in range(len(out)):
                         out[l] -= p * a[l]
+                    j, at = j + step, at + step * column
                 if not unit:
-                    p = t[at + i * column]
+                    p = one / t[at]
                     for l in range(len(out)):
-                        out[l] /= p
+                        out[l] *= p
+        done += size
 
 
 '''
@@ -107,7 +117,7 @@ def exchange(x, i, j):
        "int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
 def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
     t, x = carray(matrix, (n - 1) * (row + column) + 1), carray(right, (n, m))
-    if what == {FACTORS}:
+    if {FACTORS} <= what <= {EXACT}:
         for i in range(n):
             exchange(x, i, pivots[i] - 1)
     if what == {INVERSE}:
@@ -116,8 +126,9 @@ def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
             x[i, i] = 1
     for upper in range(2):
         if what > {UPPER} or what == upper:
-            unit, identity = (what == {FACTORS}) != (upper == 1), what == {INVERSE} and not upper
-            eliminate(gemm, t, row, column, upper == 1, unit and what > {UPPER}, identity, x, 0, m)
+            unit, identity = (what < {TRANSPOSED}) != (upper == 1), what == {INVERSE} and not upper
+            eliminate(gemm, t, row, column, upper == 1, unit and what > {UPPER}, identity, what == {EXACT}, x,
+                      0, m)
     if what >= {TRANSPOSED}:
         for i in range(n - 1, -1, -1):
             exchange(x, i, pivots[i] - 1)
@@ -163,7 +174,8 @@ def reverse(gemm, u, x):
             side, corner = x[first:, top:], x[first:, first:]
             call(gemm, ord("N"), ord("N"), end - top, size, end - top, -one - one, x[top:, top:], n,
                  u[first:, top:], n, one, side, n)
-            eliminate(gemm, flat[first * (n + 1) :], n, 1, True, False, False, x[first:top], top, end)
+            eliminate(gemm, flat[first * (n + 1) :], n, 1, True, False, False, False, x[first:top], top,
+                      end)
             call(gemm, ord("C"), ord("N"), size, size, end - top, -one, side, n, u[first:, top:], n, one,
                  corner, n)
             mirror(x, first, top, top, end)
@@ -176,7 +188,99 @@ def kernel(gemm, factors, stack, cotangents, count, n):
     for k in range(count):
         reverse(gemm, u[k % stack], x[k])
 '''
-KERNELS = {"systems": (SYSTEMS, "ipiiipipi"), "cholesky": (CHOLESKY, "ipipii")}  # integers and places
+PRODUCTS = '''@njit(boundscheck=BOUNDS)
+def product(gemm, scale, a, b, kept, out):
+    """Overwrite `out` by scale a b + kept out, of so many rows at once that OpenBLAS copies nothing."""
+    (m, depth), n = a.shape, b.shape[1]
+    rows = AT_ONCE // (depth * n) if AT_ONCE >= BLOCK * depth * n else m
+    for top in range(0, m, rows):
+        call(gemm, ord("N"), ord("N"), n, min(rows, m - top), depth, scale, b, n, a[top:], depth, kept,
+             out[top:], n)
+
+
+@njit(boundscheck=BOUNDS)
+def adjoint(x, out):
+    """Conjugate transpose, of so many rows at once that lines of the processor's cache stay there."""
+    for top in range(0, len(x), LINES):
+        for j in range(len(out)):
+            row, column = out[j, top : top + LINES], x[top : top + LINES, j]
+            for i in range(len(row)):
+                row[i] = np.conj(column[i])
+
+
+@njit(boundscheck=BOUNDS)
+def mirror(x):
+    """Make a matrix Hermitian by its upper triangle."""
+    for top in range(0, len(x), LINES):
+        for i in range(top, len(x)):
+            row, column = x[i, top : min(top + LINES, i)], x[top : min(top + LINES, i), i]
+            for j in range(len(row)):
+                row[j] = np.conj(column[j])
+    for i in range(len(x)):
+        x[i, i] = x[i, i].real
+
+
+'''
+QR = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, CPointer({dtype}),"
+       "CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), int64, int64, int64)", cache=CACHE,
+       boundscheck=BOUNDS, error_model="numpy")
+def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, squares, turned, count, m, n):
+    """Of q, r or both are `given` cotangents, 1, 2 or 3; those of q r take the place of those of q."""
+    one, zero = {dtype}(1), {dtype}(0)
+    qs, rs = carray(orthonormal, (stack, m, n)), carray(triangular, (stack, n, n))
+    room, moved = carray(squares, (2, n, n)), carray(turned, (n, m))
+    found, by_rs = carray(cotangents, (count, m, n)), carray(others, (count, n, n))
+    inner, back = room[0], room[1]
+    for k in range(count):
+        q, r, x, kept = qs[k % stack], rs[k % stack], found[k], {dtype}(given & 1)
+        if given & 1:
+            adjoint(q, moved)
+            product(gemm, one, moved, x, zero, inner)
+        if given & 2:
+            adjoint(r, back)
+            product(gemm, -one, by_rs[k], back, kept, inner)
+        mirror(inner)
+        product(gemm, -one, q, inner, kept, x)
+        adjoint(x, moved)
+        eliminate(gemm, r.reshape(-1), n, 1, True, False, False, False, moved, 0, m)
+        adjoint(moved, x)
+'''
+EIGH = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, int64, CPointer({dtype}),"
+       "CPointer({dtype}), CPointer({dtype}), int64, int64)", cache=CACHE, boundscheck=BOUNDS,
+       error_model="numpy")
+def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, results, count, n):
+    """Of cotangents of eigenvalues (part 0), or of eigenvectors."""
+    one, zero, half = {dtype}(1), {dtype}(0), {dtype}(0.5).real
+    vs, ws = carray(eigenvectors, (stack, n, n)), carray(eigenvalues, (stack, n))
+    by_vs, by_ws = carray(cotangents, (count, n, n)), carray(cotangents, (count, n))
+    room, found = carray(squares, (3, n, n)), carray(results, (count, n, n))
+    back, inner, moved = room[0], room[1], room[2]
+    for k in range(count):
+        v, w, x = vs[k % stack], ws[k % stack], found[k]
+        adjoint(v, back)
+        if part == 0:
+            for i in range(n):
+                for j in range(n):
+                    moved[i, j] = v[i, j] * by_ws[k, j]
+        else:
+            product(gemm, one, back, by_vs[k], zero, inner)
+            for i in range(n):
+                for j in range(i):
+                    gap = half / (w[i].real - w[j].real)
+                    inner[j, i] = gap * (inner[j, i] - np.conj(inner[i, j]))
+                inner[i, i] *= zero
+            mirror(inner)
+            product(gemm, one, v, inner, zero, moved)
+        product(gemm, one, moved, back, zero, x)
+        mirror(x)
+'''
+# Kernels, and which of their arguments are integers and which places.
+KERNELS = {
+    "systems": (SYSTEMS, "ipiiipipi"),
+    "cholesky": (CHOLESKY, "ipipii"),
+    "qr": (PRODUCTS + QR, "ippippippiii"),
+    "eigh": (PRODUCTS + EIGH, "ippiipppii"),
+}
 Kernel = Callable[..., None]
 
 
@@ -190,7 +294,7 @@ def kernel_of(char: str, name: str = "systems", integer: str = "") -> tuple[Kern
     if known is None or not products:
         return None
     source, arguments = KERNELS[name]
-    names = {k: x for k, x in globals().items() if k.isupper()}
+    names = {k: x for k, x in globals().items() if k.isupper()} | {"LINES": buffers.LINES}
     text = (ELIMINATION + source).format(dtype=np.dtype(char).name, integer=integer or known[0].name, **names)
     form = ctypes.CFUNCTYPE(None, *({"i": ctypes.c_int64, "p": ctypes.c_void_p}[x] for x in arguments))
     return form(cache.load(name, text).kernel.address), products[char].gemm
@@ -241,6 +345,11 @@ def solve_factors(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray, transp
     _solve(TRANSPOSED if transposed else FACTORS, factors.T if transposed else factors, x, pivots)
 
 
+def solve_as_lapack(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
+    """Overwrite a matrix x by a**-1 x, each element added up in the order of OpenBLAS's functions."""
+    _solve(EXACT, factors, x, pivots)
+
+
 def inverse_of_factors(factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:
     """Return the transposed inverse of a matrix whose LU factors and pivots these are."""
     found = pool.empty(factors.shape, factors.dtype)
@@ -264,4 +373,47 @@ def through_cholesky(out: np.ndarray, ct: np.ndarray, upper: bool) -> np.ndarray
     if not upper and out.dtype.kind == "c":
         factors, found = np.conjugate(factors), np.conjugate(found, out=found)
     kernel(product, at(factors), out.size // n**2, at(found), ct.size // n**2, n)
+    return found
+
+
+def through_qr(
+    q: np.ndarray, r: np.ndarray, by_q: np.ndarray | None, by_r: np.ndarray | None
+) -> np.ndarray | None:
+    """Return the cotangent of q r by those of q, r or both; None where there is no function.
+
+    That is (by_q - q h) r**-H, with the Hermitian matrix h that has the upper triangle of
+    q**H by_q - by_r r**H. There may be stacks of cotangents for the same factors.
+    """
+    given = [x for x in (q, r, by_q, by_r) if x is not None]
+    alike = all(type(x) is np.ndarray and x.dtype is q.dtype for x in given) and q.dtype.char in LETTERS
+    if not alike or not q.size or not given[2].size or (known := kernel_of(q.dtype.char, "qr")) is None:
+        return None
+    if not r.diagonal(0, -2, -1).all():
+        raise np.linalg.LinAlgError("Singular matrix")
+    (kernel, product), (m, n), at = known, q.shape[-2:], abi.location
+    found = pool.empty((*given[2].shape[:-2], m, n), q.dtype) if by_q is None else _laid(by_q)
+    q, r = np.ascontiguousarray(q), np.ascontiguousarray(r)
+    squares, moved = (pool.empty(shape, q.dtype) for shape in ((2, n, n), (n, m)))
+    others, which = (None, 1) if by_r is None else (np.ascontiguousarray(by_r), 2 + (by_q is not None))
+    place = None if others is None else at(others)
+    counts = q.size // (m * n), found.size // (m * n)
+    kernel(product, at(q), at(r), counts[0], at(found), place, which, at(squares), at(moved), counts[1], m, n)
+    return found
+
+
+def through_eigh(w: np.ndarray, v: np.ndarray, ct: np.ndarray, part: int) -> np.ndarray | None:
+    """Return the cotangent of Hermitian matrices by that of their eigenvalues (part 0) or eigenvectors.
+
+    That is v diag(ct) v**H, or the Hermitian part of v (f * (v**H ct)) v**H with f[i, j] = 1 / (w[j] - w[i])
+    and a diagonal of zeros; None where there is no function. There may be stacks of cotangents.
+    """
+    alike = type(v) is type(ct) is np.ndarray and ct.dtype is (v if part else w).dtype and ct.size
+    if not alike or v.dtype.char not in LETTERS or (known := kernel_of(v.dtype.char, "eigh")) is None:
+        return None
+    (kernel, product), n, at, dtype = known, v.shape[-1], abi.location, v.dtype
+    v, w, ct = np.ascontiguousarray(v), np.ascontiguousarray(w, dtype), np.ascontiguousarray(ct, dtype)
+    count = ct.size // (n if part == 0 else n * n)
+    found = pool.empty((*ct.shape[: ct.ndim - 1 - (part > 0)], n, n), dtype)
+    squares = pool.empty((3, n, n), dtype)
+    kernel(product, at(v), at(w), w.size // n, part, at(ct), at(squares), at(found), count, n)
     return found

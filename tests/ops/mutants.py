@@ -463,7 +463,7 @@ def call_by_address():
     """Run tests of the quick tier that see what those functions do."""
     sizes = 0, 5, SMALL, SMALL + 1, 3 * SMALL - 1
     one = [(test_linalg.test_lapack_is_found_here,),
-           (test_linalg.test_a_triangular_solve_of_a_singular_matrix_says_so,),
+           (test_linalg.test_the_rule_of_qr_says_that_columns_are_dependent, None),
            (test_linalg.test_solutions_with_a_singular_matrix_are_refused,)]  # fmt: skip
     seen = [(test_linalg.test_values_that_leave_factors_behind_are_numpys, name, dtype, order)
             for name in test_linalg.BY_LU for dtype in "dF" for order in "CF"]  # fmt: skip
@@ -480,6 +480,8 @@ def call_by_address():
             test(*args)
         for test, *args in seen:
             test(*args, np.random.default_rng(1))
+        for columns, n in ((2, SMALL), (None, SMALL), (1, 47), (2, 47), (47, 47), (None, 47)):
+            test_linalg.test_inverses_and_solutions_are_numpys(n, columns, np.random.default_rng(1), None)
         for name, dtype in itertools.product(test_linalg.BY_LU, "dD"):
             test_linalg.test_derivatives_by_factors(name, dtype, np.random.default_rng(1), None)
         for upper, dtype in itertools.product((False, True), "dF"):
@@ -491,6 +493,11 @@ def call_by_address():
             test = test_linalg.test_triangular_factors_in_rules_are_those_of_qr
             test(dtype, True, np.random.default_rng(1), None)
             test_linalg.test_eigh_is_numpys("ufuncs", dtype, np.random.default_rng(1), None)
+        rules = (test_linalg.test_the_rule_of_qr_is_the_same_without_lapack,
+                 test_linalg.test_the_rule_of_eigh_is_the_same_without_blas)  # fmt: skip
+        for test, dtype in itertools.product(rules, "fD"):
+            with pytest.MonkeyPatch.context() as patch:
+                test(dtype, ((2,), (3, 2)), np.random.default_rng(1), patch)
         for name in ("solve", "solve, vector", "det"):
             with pytest.MonkeyPatch.context() as patch:
                 test = test_linalg.test_values_and_rules_share_one_factorisation

@@ -11,9 +11,8 @@ import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.ops import BY_OPCODE, buffers, lapack, triangles
+from tapegrad.ops import BY_OPCODE, REGISTRY, buffers, decompositions, lapack, triangles
 from tapegrad.ops.buffers import LARGE
-from tapegrad.ops.decompositions import solver
 from tapegrad.ops.lapack import SMALL, solve_square, triangular_factor
 from tapegrad.tape.pool import give_back
 from tests.tiers import every
@@ -847,15 +846,15 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
     r = np.pad(r, (0, 2))[:n, :n] if order == "A" else r
-    solve, eps = solver(r), np.finfo(dtype).eps
+    eps = np.finfo(dtype).eps
     for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], tg.tensor(x)):
         wanted = np.linalg.solve(r, np.asarray(right))
-        found = np.asarray(solve(right))
+        found = np.asarray(triangles.solve_triangle(r, right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
         np.testing.assert_allclose(found, wanted, rtol=0, atol=50 * eps * np.max(np.abs(wanted), initial=1))
         if type(right) is np.ndarray and n:
             with pytest.raises(ValueError):
-                solve(right[..., 1:, :])
+                triangles.solve_triangle(r, right[..., 1:, :])
         if type(right) is np.ndarray:
             found, wanted = triangles.solve_triangle(r, right, True), np.linalg.solve(np.conj(r.T), right)
             close = 50 * eps * np.max(np.abs(wanted), initial=1)
@@ -930,6 +929,56 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
             np.testing.assert_array_equal(x, kept)
 
 
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkeypatch):
+    """Of q, of r and of both, of stacks and of several cotangents of the same factors, of any layout."""
+    of, several = stacks
+    for m, n in ((1, 1), (3, 3), (17, 16), (SMALL + 9, SMALL + 9), (90, 37)):
+        a, by_q, by_r = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (random.normal(size=(2, *s)) for s in ((*of, m, n), (*several, m, n), (*several, n, n)))
+        )
+        q, r = L.qr(a)
+        for pair in ((by_q, None), (None, by_r), (by_q, by_r), (by_q[..., ::-1], by_r.mT)):
+            kept = [None if x is None else x.copy() for x in pair]
+            found = decompositions._by_qr(*pair, q, r)
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = decompositions._by_qr(*pair, q, r)
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            close = 1e3 * np.finfo(dtype).eps * np.linalg.cond(r).max() * abs(wanted).max()
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            for x, before in zip(pair, kept, strict=True):
+                np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
+    """Of eigenvalues and eigenvectors, of stacks and of several cotangents of the same, of any layout."""
+    of, several = stacks
+    for n in (1, 3, 16, SMALL + 9, 90):
+        a, ct = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (random.normal(size=(2, *s, n, n)) for s in (of, several))
+        )
+        w, v = L.eigh(a)
+        ones = np.broadcast_to(w.dtype.type(1), (*several, n))
+        for part, given in ((0, ct[..., 0].real), (0, ones), (1, ct), (1, ct.mT)):
+            kept, attrs = given.copy(), {"factors": lapack.Kept((w, v)), "part": part}
+            found = REGISTRY["eigh"].vjp(given, None, (a,), attrs, (0,))[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = REGISTRY["eigh"].vjp(given, None, (a,), attrs, (0,))[0]
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            gap = np.abs(np.diff(w)).min(initial=1)
+            close = 1e3 * np.finfo(dtype).eps * max(abs(wanted).max(), abs(given).max() / gap)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            np.testing.assert_array_equal(found, np.conj(found.mT))
+            np.testing.assert_array_equal(given, kept)
+
+
 @pytest.mark.parametrize("found", [True, False])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_triangular_factors_in_rules_are_those_of_qr(dtype, found, random, monkeypatch):
@@ -970,12 +1019,14 @@ def test_eigh_is_numpys(way, dtype, random, monkeypatch):
             L.eigh(leaf(np.full((4, 4), spoiled, dtype)))
 
 
-def test_a_triangular_solve_of_a_singular_matrix_says_so():
+def test_the_rule_of_qr_says_that_columns_are_dependent(lapack_or_none):
     for n in (2, SMALL + 2):
-        r = np.eye(n)
-        r[-1, -1] = 0
-        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
-            solver(r)
+        a = np.tri(n + 1, n) + 1
+        a[:, 0] = 0
+        for part in (0, 1):
+            x = leaf(a)
+            with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+                tg.grad(np.sum(L.qr(x)[part]), x)
 
 
 # ---------------------------------------------------------------- LU factors that values leave behind
@@ -1046,6 +1097,26 @@ def test_values_that_leave_factors_behind_are_numpys(name, dtype, order, random)
     np.testing.assert_array_equal(found.detach().numpy(), wanted)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 7, 100, None])
+@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 47, 96, 111])
+def test_inverses_and_solutions_are_numpys(n, columns, random, lapack_or_none):
+    """To the last bit, of every dtype and layout, of any number of right sides, and of what is not finite."""
+    plain = random.normal(size=(n, n))
+    for dtype in "fdFD":
+        a = plain.astype(dtype) if dtype in "fd" else (plain + 1j * plain.T).astype(dtype)
+        for x in (a, a.T, a[::-1], np.where(np.eye(n), np.nan, a), np.where(plain > 2, np.inf, a)):
+            x = x.astype(dtype, copy=False)
+            calls = [(L.solve, (b,)) for b in (x[:, :columns], a[:columns].T)] if columns else [(L.inv, ())]
+            for function, right in calls:
+                with np.errstate(all="ignore"):
+                    found, wanted = function(leaf(x), *right).detach().numpy(), function(x, *right)
+                assert found.dtype == wanted.dtype and found.flags.c_contiguous == wanted.flags.c_contiguous
+                np.testing.assert_array_equal(found, wanted)
+    for singular in (plain * 0, plain[:, [0] * n]):
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            L.solve(leaf(singular), plain[:, :columns]) if columns else L.inv(leaf(singular))
+
+
 @pytest.mark.parametrize("n", [SMALL, SMALL + 1, 100])
 def test_determinants_are_numpys(n, random):
     """Of both signs, singular, too large, too small, and of what is not finite."""
@@ -1108,6 +1179,7 @@ def test_many_cotangents_by_factors(name, random):
 def test_values_and_rules_share_one_factorisation(name, random, monkeypatch):
     """Also the sweep that is recorded, and that of what it has recorded."""
     x, calls = leaf(well_conditioned(random, "d")), []
+    BY_LU[name](x)  # solutions of these sizes are compared with LAPACK's once
 
     def counted(function):
         return lambda *args: calls.append(function.__name__) or function(*args)
