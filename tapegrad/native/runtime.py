@@ -12,7 +12,7 @@ from tapegrad.native.algebra import Spec, components
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_block, calloc, claim, disclaim, free, get, malloc, pool, put
-from tapegrad.native.record import NOTHING_BITS
+from tapegrad.native.adjoint import NOTHING_BITS
 from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT,
                                   IMPORTS, KEPT, LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN,
                                   TOP, WORDS)

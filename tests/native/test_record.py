@@ -56,15 +56,15 @@ def straight(x):
 def test_straight_code_is_one_record():
     recording = recorded(straight)
     assert (recording.statements - 3, recording.leaves) == (3, 6)
-    # numbers of three inputs and room for one; x0, x1, a and b as partials; the kind
-    assert recording.nbytes == 4 * 4 + 4 * 8 + 8
+    # numbers of three inputs and room for one; x0, x1 and b as partials, another is their product; the kind
+    assert recording.nbytes == 4 * 4 + 3 * 8 + 8
     check(straight, lambda x: np.array([
         2 * x[0] * x[1] ** 2 + x[1] * x[2], 2 * x[0] ** 2 * x[1] + x[0] * x[2], x[0] * x[1],
     ]))  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "args", "wanted"), [
-    ("lotka_volterra", (100,), (101, 1601, 5402, 15224)),
+    ("lotka_volterra", (100,), (101, 1601, 5402, 13624)),
     ("particles", (32, 10), (2370, 10762, 19538, 105824)),
     ("gauss_seidel", (1000, 2), (3000, 3000, 10000, 120000)),
     ("call_option", (np.linspace(-1.0, 1.0, 200), 20, 10), (211, 214, 637, 9944)),
@@ -128,6 +128,32 @@ def factor_from_before(x):
 
 def test_a_value_written_before_the_first_number_on_a_tape():
     check(factor_from_before, lambda x: 12.25 * np.array([12.25 + 1.5 * x[1], 1.5 * x[0], 0.0]), second=True)
+
+
+@njit
+def product_from_before(x):
+    t = np.full(3, 1.5)
+    s = t[0] + 2.0
+    a = s * t[1]
+    b = a * t[2]
+    c = a * x[0]
+    return c * b
+
+
+def test_a_product_of_values_written_before_the_first_number_on_a_tape():
+    check(product_from_before, lambda x: np.array([5.25 * 7.875, 0.0, 0.0]))
+
+
+@njit
+def quotients(x):
+    return x[0] / x[1]
+
+
+@pytest.mark.quick
+def test_partials_that_are_quotients_of_what_is_on_the_tape_take_no_memory():
+    recording = recorded(quotients)
+    assert recording.nbytes == 2 * 4 + 2 * 8 + 8
+    check(quotients, lambda x: np.array([1 / x[1], -x[0] / x[1] ** 2, 0.0]), second=True)
 
 
 @njit
