@@ -48,7 +48,7 @@ class Adjoint:
         How often each leaf is still to come.
     """
 
-    def __init__(self, emit: Emitter, spec: Spec, statements: list[Statement]) -> None:
+    def __init__(self, emit: Emitter, spec: Spec, statements: list[Statement], outside: list[int]) -> None:
         module = emit.builder.module
         self.function = ir.Function(module, ADJOINT, module.get_unique_name("adjoint_of_record"))
         self.function.linkage = "internal"
@@ -60,23 +60,35 @@ class Adjoint:
         self.gathered: dict[int, Number] = {}
         self.values: dict[Weight, Value] = {}
         self.left = self.uses.copy()
+        numbers = {k: number for number, k in enumerate(outside, 1)}
         for k, leaves in reversed(list(enumerate(statements))):
-            self._reverse(k, leaves)
+            self._reverse(self._cotangent(k, numbers.get(k, 0)), leaves)
+            self._pass(leaves)
         self.builder.ret_void()
 
-    def _reverse(self, k: int, leaves: Statement) -> None:
-        """Emit what takes the cotangent of statement k, which is then nothing, to those of its leaves."""
-        at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
-        ct = self._load(at)
+    def _cotangent(self, k: int, number: int) -> Number | None:
+        """The cotangent of statement k, if anything can come to it; that in memory is then nothing."""
+        gathered = self.gathered.pop(-1 - k, None)
+        if not number:
+            return gathered
+        at = self._place(self.builder.add(self.count, ir.Constant(I64, number)))
+        found = self._load(at)
         self._store([NOTHING] * self.size, at)
-        if -1 - k in self.gathered:
-            ct = ct + self.gathered.pop(-1 - k)
+        return found if gathered is None else found + gathered
+
+    def _reverse(self, ct: Number | None, leaves: Statement) -> None:
+        """Emit what takes the cotangent of a statement to those of its leaves."""
+        if ct is None:
+            return
         given = [(leaf, list(map(self._value, weight))) for leaf, weight in leaves]
         literals = [_literals(weight) for _, weight in given]
         if all(found and 1.0 <= found[0] < math.inf for found in literals):
             self._give(ct, given)  # of nothing that is nothing
         else:
             self._give_what_came(ct, given)
+
+    def _pass(self, leaves: Statement) -> None:
+        """Add to memory what was gathered for those leaves elsewhere that are leaves no more."""
         for leaf, _ in leaves:
             self.left[leaf] -= 1
             if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:

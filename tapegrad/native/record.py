@@ -7,7 +7,8 @@ partials of the values: these are as few as will do (`cut`), of ``w * m * a`` th
 have them as factors. So what is stored for a statement is known only when the piece of code ends or branches;
 the code that stores it is then put in behind the statement, as other code may leave before the end. The last
 word of a record is the address of its kind: the adjoint, and how many bytes, statements and leaves there are.
-Statements have dense numbers; inputs come first, from 1; 0 is what is on no tape.
+Statements that are read outside their record have dense numbers, which are known when all code of a function
+is emitted (`outside`); inputs come first, from 1; 0 is what is on no tape.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from numba.core import cgutils
 
 from tapegrad.native.adjoint import Adjoint, Computed, Weight, phi, pointer
 from tapegrad.native.algebra import I8, I32, I64, Emitter, Number, Spec, components
-from tapegrad.native.annotations import Builder, Module, Type, Value
+from tapegrad.native.annotations import Builder, Module, Value
 from tapegrad.native.cut import fewest
+from tapegrad.native.outside import Uses
 from tapegrad.native.tape import COUNT, SCRATCH, TOP, make_room, word
 
 MOST = 1 << 12  # bytes of a record of several statements
@@ -66,6 +68,11 @@ class _Late(NamedTuple):
 
     block: ir.Block
     start: Value
+
+
+def _add_constant(line: Value, number: int) -> None:
+    """Let a sum that is emitted already be with another constant."""
+    line.operands = (line.operands[0], ir.Constant(I64, number))
 
 
 def _before(line: Value) -> Builder:
@@ -194,44 +201,47 @@ class Record:
         return found
 
     def close(self) -> None:
-        """Emit the record's end, and its adjoint."""
+        """Emit the record's end."""
         self.settle()
+        self.size = max(self.size, -(-4 * len(self.numbers) // 8) * 8) + 8  # see `grow`
         builder = self.emit.builder
-        kind = self._kind()
+        kind = ir.LiteralStructType([I64] * (LEAVES + 1))
+        name = builder.module.get_unique_name("kind_of_record")
+        self.kind = ir.GlobalVariable(builder.module, kind, name)
+        self.ends: list[Value] = []  # numbers of the last statement
+        self.kind.linkage, self.kind.global_constant = "internal", True
         with builder.if_then(builder.icmp_signed("!=", self.tape, _ZERO), likely=True):
-            self._end(builder, kind, self.tape, self.start, self.count)
+            self._end(builder, self.tape, self.start, self.count)
         if self.left is not None:
             b = ir.IRBuilder(self.left.append_basic_block("left"))
             tape, start, count, done = self.left.args
             with b.if_then(b.icmp_signed("!=", tape, _ZERO)):
                 rest = b.sub(ir.Constant(I64, self.size), done)
                 cgutils.memset(b, b.inttoptr(b.add(start, done), _BYTES), rest, 0)
-                self._end(b, kind, tape, start, count)
+                self._end(b, tape, start, count)
             b.ret_void()
 
-    def _end(self, builder: Builder, kind: Type, tape: Value, start: Value, count: Value) -> None:
+    def _end(self, builder: Builder, tape: Value, start: Value, count: Value) -> None:
         after = builder.add(start, ir.Constant(I64, self.size))
-        many = builder.add(count, ir.Constant(I64, len(self.statements)))
-        self._store(builder, kind, pointer(builder, start, self.size - 8, I64))
+        many = builder.add(count, _ZERO)
+        self.ends.append(many)
+        self._store(builder, self.kind.ptrtoint(I64), pointer(builder, start, self.size - 8, I64))
         self._store(builder, after, word(builder, tape, TOP))
         self._store(builder, many, word(builder, tape, COUNT))
 
-    def _kind(self) -> ir.GlobalVariable:
-        module = self.emit.builder.module
-        many = len(self.statements)
-        self.size = max(self.size, -(-4 * many // 8) * 8) + 8  # 4 bytes a statement at least: see `grow`
-        words = (
-            Adjoint(self.emit, self.spec, self.statements).function.ptrtoint(I64),
-            self.size,
-            many,
-            sum(map(len, self.statements)),
-        )
-        value = ir.Constant.literal_struct(
-            [w if isinstance(w, ir.Value) else ir.Constant(I64, w) for w in words]
-        )
-        kind = ir.GlobalVariable(module, value.type, module.get_unique_name("kind_of_record"))
-        kind.linkage, kind.global_constant, kind.initializer = "internal", True, value
-        return kind.ptrtoint(I64)
+    def complete(self, uses: Uses | None) -> None:
+        """Give numbers to statements that are read outside, without `uses` to all, and emit the adjoint."""
+        outside: list[int] = []
+        for number, k in self.numbers.items():
+            if uses is None or uses.leaves(number):
+                outside.append(k)
+                _add_constant(number.operands[0], len(outside))
+        for many in self.ends:
+            _add_constant(many, len(outside))
+        adjoint = Adjoint(self.emit, self.spec, self.statements, outside)
+        words = [self.size, len(outside), sum(map(len, self.statements))]
+        words = [adjoint.function.ptrtoint(I64), *(ir.Constant(I64, word) for word in words)]
+        self.kind.initializer = ir.Constant.literal_struct(words)
 
 
 class _Settling:
@@ -404,6 +414,18 @@ def finish(builder: Builder) -> None:
     if record is not None:
         builder.tapegrad_record = None
         record.close()
+        closed = getattr(builder, "tapegrad_closed", None)
+        if closed is None:
+            record.complete(None)
+        else:
+            closed.append(record)
+
+
+def complete(builder: Builder) -> None:
+    """Complete the records of a function all of whose code is emitted, which `tapegrad_closed` lists."""
+    uses = Uses(builder.function.blocks) if builder.tapegrad_closed else None
+    for record in builder.tapegrad_closed:
+        record.complete(uses)
 
 
 def leave(builder: Builder) -> None:

@@ -201,6 +201,31 @@ VALUES = {
         "                self.known.clear()",
         "                pass",
     ),
+    "variables hold no numbers": (
+        "outside",
+        "        return [(load, place) for load in loads]",
+        "        return []",
+    ),
+    "addresses of variables are not written anywhere": (
+        "outside",
+        "if not known or any(x.operands[0] is variable for x in stores):",
+        "if not known:",
+    ),
+    "what is put into a struct is no more": (
+        "outside",
+        "inside = [(line, at + place)] if part is value else []",
+        "inside = []",
+    ),
+    "what is put beside a number takes its place": (
+        "outside",
+        "if whole is value and place[: len(at)] != at else",
+        "if False else",
+    ),
+    "all is read outside from the second on": (
+        "record",
+        "                outside.append(k)",
+        "                outside.append(k + 1)",
+    ),
     "two numbers have one place": (
         "record",
         "at, record.hole = record.hole, 0",
@@ -343,6 +368,8 @@ def check_values():
 
     test_cut.test_the_least_set_that_suffices_and_the_nearest_of_these()
     of.test_straight_code_is_one_record()
+    of.test_a_number_that_an_expression_of_arrays_reads()
+    of.test_what_is_read_behind_branches_in_other_turns_and_of_arrays_and_tuples()
     of.test_what_comes_before_the_first_number_on_a_tape()
     of.test_values_that_partials_are_products_of_are_on_the_tape_once()
     of.test_a_value_written_before_the_first_number_on_a_tape()
