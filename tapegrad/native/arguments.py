@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 
 from tapegrad.native import forms
+from tapegrad.native.adjoint import NOTHING
 from tapegrad.native.algebra import F64, I64, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -29,7 +30,6 @@ from tapegrad.native.annotations import (
 )
 from tapegrad.native.argument_arrays import ArgumentArray, argument, fits
 from tapegrad.native.copied_arguments import active_array, active_number, elements
-from tapegrad.native.record import NOTHING
 from tapegrad.native.scalar import Active
 
 REAL = (types.Float, types.Integer)

@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tapegrad.native.adjoint import FALLIBLE
 from tapegrad.native.algebra import I64
 from tapegrad.native.annotations import (
     Builder,
@@ -27,7 +28,6 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.record import FALLIBLE
 
 
 def address(text: str) -> int:

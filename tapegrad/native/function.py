@@ -19,8 +19,9 @@ from tapegrad.core.dispatch import note_escape, tensors_in, timed, with_metadata
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
+from tapegrad.kernels import abi
 from tapegrad.kernels.words import Address
-from tapegrad.native import border, explain
+from tapegrad.native import border, explain, runtime
 from tapegrad.native.annotations import Code, Compiled, Type
 from tapegrad.native.captured import hold, once, source_of
 from tapegrad.native.overlap import copying
@@ -281,8 +282,7 @@ def _refuse_leaf(x: Tensor, name: str) -> None:
 def _changed(keep: Input | Written, rows: np.ndarray, value: np.ndarray) -> bool:
     """Whether a function has written to an argument."""
     if isinstance(keep, Input):
-        numbers = np.arange(keep.start + 1, keep.stop + 1).reshape(rows.shape)
-        return not np.array_equal(rows[border.STATEMENT], numbers)
+        return not runtime.entrance().is_as_entered(abi.address(rows), rows.size, keep.start + 1)
     return bool(rows[border.STATEMENT].any()) or not np.array_equal(
         rows["tapegrad_v0"], value, equal_nan=True
     )

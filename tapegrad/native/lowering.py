@@ -136,7 +136,9 @@ class TwinLower(BorrowingLower):
         self._labels = {id(block): label for label, block in self.blocks.items()}
         self._lifetime = VariableLifetime(self.blocks)
         self._carried: dict[int, tuple[record.Record | None, _Known]] = {}  # to blocks by their labels
+        self.builder.tapegrad_closed = []
         entry = super().lower_function_body()
+        record.complete(self.builder)
         tapes = record.scope(self.module)
         for block in self.function.blocks:
             for line in block.instructions:

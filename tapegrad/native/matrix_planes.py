@@ -7,7 +7,7 @@ from tapegrad.native.array_layout import COUNTED, NUMBERED
 from tapegrad.native.blocks import addressed, drop_of, inner_njit, keep, loading, pushed, roomy
 from tapegrad.native.matrices import array_at, by_products, fortran, look
 from tapegrad.native.memory import get, put, read, write
-from tapegrad.native.record import NOTHING_BITS
+from tapegrad.native.adjoint import NOTHING_BITS
 from tapegrad.native.tape import BEFORE, COTANGENTS, IMPORTS, KNOWN
 
 # Of numbers: how many components there are, how many levels of tangents, and which components of two factors

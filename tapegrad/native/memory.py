@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tapegrad.native.adjoint import ADJOINT, FALLIBLE, NOTHING
 from tapegrad.native.algebra import F64, I8, I64, Emitter, Spec, components
 from tapegrad.native.annotations import (
     Builder,
@@ -20,7 +21,6 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.record import ADJOINT, FALLIBLE, NOTHING
 from tapegrad.native.tape import COTANGENTS, ROOM, STOCK, make_room, word
 
 i8, f8 = types.int64, types.float64

@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from tapegrad.native.adjoint import NOTHING, NOTHING_BITS
 from tapegrad.native.algebra import F64, I64, Spec, components, products
 from tapegrad.native.annotations import (
     Builder,
@@ -25,7 +26,6 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.array_layout import UNCHOSEN
-from tapegrad.native.record import NOTHING, NOTHING_BITS
 
 _ZERO = ir.Constant(F64, 0.0)
 

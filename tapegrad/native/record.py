@@ -1,51 +1,84 @@
 """Records of the native tape: the statements of a straight piece of code, and the code of their adjoints.
 
 While straight code is emitted, its statements gather in one record. On the tape a record is what cannot be
-known before the program runs: numbers of statements of other records, and partials. All else is in the
-record's adjoint, a function emitted beside, which takes cotangents back through these statements: between
-them in registers, from and to others through memory. Partials that are a few products and sums of values are
-computed there, and the values lie on the tape, each once: of ``w * m * a`` three, however many statements
-have them as factors. The last word of a record is the address of its kind: the adjoint, and how many bytes,
-statements and leaves there are. Statements have dense numbers; inputs come first, from 1; 0 is what is on no
-tape.
+known before the program runs: numbers of statements of other records, and values. All else is in the
+record's adjoint, a function emitted beside, which takes cotangents back through these statements and computes
+partials of the values: these are as few as will do (`cut`), of ``w * m * a`` three, however many statements
+have them as factors. So what is stored for a statement is known only when the piece of code ends or branches;
+the code that stores it is then put in behind the statement, as other code may leave before the end. The last
+word of a record is the address of its kind: the adjoint, and how many bytes, statements and leaves there are.
+Statements that are read outside their record have dense numbers, which are known when all code of a function
+is emitted (`outside`); inputs come first, from 1; 0 is what is on no tape.
 """
 
 from __future__ import annotations
 
 import copy
 import ctypes
-import math
-from collections import Counter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from llvmlite.ir import instructions
 from numba.core import cgutils
 
-from tapegrad.native.algebra import F64, I8, I32, I64, Emitter, Number, Spec, components
-from tapegrad.native.annotations import Builder, Module, Type, Value
+from tapegrad.native.adjoint import Adjoint, Computed, Weight, phi, pointer
+from tapegrad.native.algebra import I8, I32, I64, Emitter, Number, Spec, components
+from tapegrad.native.annotations import Builder, Module, Value
+from tapegrad.native.cut import fewest
+from tapegrad.native.outside import Uses
 from tapegrad.native.tape import COUNT, SCRATCH, TOP, make_room, word
 
 MOST = 1 << 12  # bytes of a record of several statements
 FUNCTION, SIZE, STATEMENTS, LEAVES, TABLE = range(5)  # words of a kind; others follow where it has no size
 KIND_WORDS = ctypes.c_int64 * 4
-DEPTH = 3  # operations, one of another's result, that an adjoint computes for a partial
-CHEAP = {"fadd", "fsub", "fmul", "fneg"}  # those that take less time than memory
+DEPTH = 3  # operations, one of another's result, from a partial to what an adjoint computes it of
+COPIED = ("statements", "numbers", "waiting", "wanted", "written", "met", "places", "known")
+CHEAP = {"fadd", "fsub", "fmul", "fneg", "fdiv"}  # those that take no more time than memory
 
-ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record
-FALLIBLE = ir.FunctionType(I32, [I64, I64, I64])  # that of a record of arrays: not 0 with an exception set
 
 _BYTES = I8.as_pointer()
 _ZERO = ir.Constant(I64, 0)
-NOTHING, NOTHING_BITS = ir.Constant(F64, -0.0), -(1 << 63)  # of a cotangent: as yet nothing came to it
 _LEAVE = ir.FunctionType(ir.VoidType(), [I64, I64, I64, I64])  # tape, record, number before, bytes written
-# What an adjoint knows a component of a partial by: its place in the record, a literal, or an operation.
-Weight: TypeAlias = int | ir.Constant | tuple[str, list[Any]]
 
 
-def _pointer(builder: Builder, address: Value, offset: int, kind: Type) -> Value:
-    place = builder.add(address, ir.Constant(I64, offset)) if offset else address
-    return builder.inttoptr(place, kind.as_pointer())
+class _Statement(NamedTuple):
+    """A statement that stores nothing as yet.
+
+    Attributes
+    ----------
+    number
+        Its number, after which stores go.
+    start
+        Where the record starts, as known there.
+    leaves
+        Numbers of statements, and components of the partials by them.
+    """
+
+    number: Value
+    start: Value
+    leaves: list[tuple[Value, list[Value]]]
+
+    def partials(self) -> list[Value]:
+        """All components of partials but literals."""
+        return [x for _, partial in self.leaves for x in partial if not isinstance(x, ir.Constant)]
+
+
+class _Late(NamedTuple):
+    """Where a record began late: the block, and its start."""
+
+    block: ir.Block
+    start: Value
+
+
+def _add_constant(line: Value, number: int) -> None:
+    """Let a sum that is emitted already be with another constant."""
+    line.operands = (line.operands[0], ir.Constant(I64, number))
+
+
+def _before(line: Value) -> Builder:
+    builder = ir.IRBuilder(line.parent)
+    builder.position_before(line)
+    return builder
 
 
 def scope(module: Module) -> ir.values.MDValue:
@@ -62,12 +95,12 @@ class Record:
         # leaves: where the number stands, and the weight
         self.statements: list[list[tuple[int, list[Weight]]]] = []
         self.numbers: dict[Value, int] = {}  # of the statements here, by their LLVM values
-        self.results: set[Value] = set()  # their values
-        # partials, and values that they are computed of: offsets, and how often a tape was met before
+        self.waiting: list[_Statement | _Late | ir.CallInstr] = []  # what `settle` has not yet seen to
+        self.wanted: set[Value] = set()  # all numbers and partials of those statements
+        # values that partials are computed of: offsets, and how often a tape was met before
         self.written: dict[Value, tuple[int, Value, int]] = {}
-        self.met: list[tuple[ir.Block, Value]] = []  # where a record began late: the block, and its start
+        self.met: list[_Late] = []
         self.places: dict[Value, int] = {}  # offsets of numbers of statements elsewhere
-        self.uses: Counter[int] = Counter()  # how often each of these is a leaf
         self.size, self.hole = 0, 0
         self.memory = scope(emit.builder.module)
         self.left: Any = None  # the function for code that leaves before the end
@@ -77,9 +110,9 @@ class Record:
             start, count = self._room(tape)
             opened = builder.block
         self.tape = tape
-        self.start = _phi(builder, (_scratch(emit), before), (start, opened))
-        self.count = _phi(builder, (_ZERO, before), (count, opened))
-        self.mask = _phi(builder, (_ZERO, before), (ir.Constant(I64, -1), opened))
+        self.start = phi(builder, (_scratch(emit), before), (start, opened))
+        self.count = phi(builder, (_ZERO, before), (count, opened))
+        self.mask = phi(builder, (_ZERO, before), (ir.Constant(I64, -1), opened))
         self.known = {tape}
 
     def _room(self, tape: Value) -> tuple[Value, Value]:
@@ -103,19 +136,17 @@ class Record:
         builder = self.emit.builder
         if not self._knows(tape):
             self._meet(tape)
-        rows = []
-        weights = self._weights([partial.flat() for _, partial in leaves])
-        for (statement, _), weight in zip(leaves, weights, strict=True):
-            inner = self.numbers.get(statement)
-            place = -1 - inner if inner is not None else self._number(statement)
-            self.uses[place] += 1
-            rows.append((place, weight))
-        self.statements.append(rows)
-        self.results.update(map(origin, values))
-        number = builder.add(self.count, ir.Constant(I64, len(self.statements)))
+        number = builder.add(self.count, ir.Constant(I64, len(self.numbers) + 1))
         number = builder.and_(number, self.mask)
-        self.numbers[number] = len(self.statements) - 1
+        one = _Statement(number, self.start, [(statement, partial.flat()) for statement, partial in leaves])
+        self.waiting.append(one)
+        self.wanted |= {origin(x) for x in one.partials()} | {origin(statement) for statement, _ in leaves}
+        self.numbers[number] = len(self.numbers)
         return number, self.tape
+
+    def most(self) -> int:
+        """How many bytes it may have as yet."""
+        return max(self.size + 8 * len(self.wanted), 4 * len(self.numbers))
 
     def _knows(self, tape: Value) -> bool:
         """Whether operands on this tape are on the record's for certain, or on none."""
@@ -130,70 +161,20 @@ class Record:
         fresh = builder.and_(tape, builder.not_(self.tape))
         with builder.if_then(builder.icmp_signed("!=", fresh, _ZERO), likely=False):
             start, count = self._room(tape)
-            cgutils.memset(builder, builder.inttoptr(start, _BYTES), ir.Constant(I64, self.size), 0)
             late = builder.block
-        self.start = _phi(builder, (self.start, before), (start, late))
-        self.count = _phi(builder, (self.count, before), (count, late))
-        self.mask = _phi(builder, (self.mask, before), (ir.Constant(I64, -1), late))
-        self.tape = _phi(builder, (self.tape, before), (tape, late))
+        self.start = phi(builder, (self.start, before), (start, late))
+        self.count = phi(builder, (self.count, before), (count, late))
+        self.mask = phi(builder, (self.mask, before), (ir.Constant(I64, -1), late))
+        self.tape = phi(builder, (self.tape, before), (tape, late))
         self.known |= {tape, self.tape}
-        self.met.append((late, start))
+        self.waiting.append(_Late(late, start))
 
-    def _number(self, statement: Value) -> int:
-        """Write the number of a statement elsewhere; returns its offset."""
-        builder = self.emit.builder
-        key = origin(statement)
-        if key in self.places:
-            return self.places[key]
-        at, self.hole = self.hole, 0
-        if not at:
-            at, self.hole, self.size = self.size, self.size + 4, self.size + 8
-        self._store(builder, builder.trunc(statement, I32), _pointer(builder, self.start, at, I32))
-        self.places[key] = at
-        return at
-
-    def _weights(self, partials: list[list[Value]]) -> list[list[Weight]]:
-        """Write what the adjoint needs of the partials of a statement; returns what it knows them by."""
-        roots = {origin(x): x for partial in partials for x in partial}
-        parts = {key: needed for key, x in roots.items() if (needed := self._parts(x))}
-        together: dict[Value, Value] = {}
-        alone: dict[Value, Value] = {}
-        for key, needed in parts.items():
-            together |= needed
-            alone |= needed if len(needed.keys() - alone.keys()) <= 1 else {key: roots[key]}
-        self._write(min(together, alone, key=len))
-        return [list(map(self._weight, partial)) for partial in partials]
-
-    def _parts(self, value: Value, depth: int = DEPTH) -> dict[Value, Value]:
-        """Of what values, not yet on the tape, an adjoint may compute one; of itself, if that is too much."""
-        if isinstance(value, ir.Constant) or origin(value) in self.written:
-            return {}
-        inside = depth > 0 and origin(value) not in self.results and _is_cheap(value)
-        if not inside:
-            return {origin(value): value}
-        return {key: x for part in value.operands for key, x in self._parts(part, depth - 1).items()}
-
-    def _write(self, values: dict[Value, Value]) -> None:
-        for key, value in values.items():
-            if key not in self.written:
-                place = _pointer(self.emit.builder, self.start, self.size, F64)
-                self._store(self.emit.builder, value, place)
-                self.written[key] = self.size, value, len(self.met)
-                self.size += 8
-
-    def _weight(self, value: Value) -> Weight:
-        if isinstance(value, ir.Constant):
-            return value
-        key = origin(value)
-        if key not in self.written:
-            return value.opname, list(map(self._weight, value.operands))
-        at, value, met = self.written[key]
-        for block, start in self.met[met:]:  # it is written there too, where the record began later
-            builder = ir.IRBuilder(block)
-            builder.position_before(block.terminator)
-            self._store(builder, value, _pointer(builder, start, at, F64))
-        self.written[key] = at, value, len(self.met)
-        return at
+    def settle(self) -> None:
+        """Emit, where they belong, the stores of all that adjoints need of the statements until here."""
+        _Settling(self)
+        self.waiting.clear()
+        self.wanted.clear()
+        self.emit.builder.position_at_end(self.emit.builder.block)
 
     def leave(self) -> None:
         """Emit, where the code is about to leave, what ends the record: later statements have no effect."""
@@ -203,180 +184,163 @@ class Record:
             self.left.linkage = "internal"
             self.left.attributes.add("noinline")
             self.left.attributes.add("cold")
-        if self.hole:
-            self._store(builder, ir.Constant(I32, 0), _pointer(builder, self.start, self.hole, I32))
-        builder.call(self.left, [self.tape, self.start, self.count, ir.Constant(I64, self.size)])
+        self.waiting.append(builder.call(self.left, [self.tape, self.start, self.count, _ZERO]))
 
     def part(self, ways: int) -> list[Record]:
         """Return what goes on from here on each of so many ways; with none nothing is on the tape."""
         if ways == 0 and self.left is not None:
             ir.IRBuilder(self.left.append_basic_block("left")).ret_void()
+        if ways:
+            self.settle()
         found = [copy.copy(self) for _ in range(ways)]
         for one in found:
-            for name in ("statements", "numbers", "results", "written", "met", "places", "uses", "known"):
+            for name in COPIED:
                 setattr(one, name, getattr(self, name).copy())
         for one in found[1:]:
             one.left = None  # what has left before is seen to by the first
         return found
 
     def close(self) -> None:
-        """Emit the record's end, and its adjoint."""
+        """Emit the record's end."""
+        self.settle()
+        self.size = max(self.size, -(-4 * len(self.numbers) // 8) * 8) + 8  # see `grow`
         builder = self.emit.builder
-        kind = self._kind()
+        kind = ir.LiteralStructType([I64] * (LEAVES + 1))
+        name = builder.module.get_unique_name("kind_of_record")
+        self.kind = ir.GlobalVariable(builder.module, kind, name)
+        self.ends: list[Value] = []  # numbers of the last statement
+        self.kind.linkage, self.kind.global_constant = "internal", True
         with builder.if_then(builder.icmp_signed("!=", self.tape, _ZERO), likely=True):
-            self._end(builder, kind, self.tape, self.start, self.count)
+            self._end(builder, self.tape, self.start, self.count)
         if self.left is not None:
             b = ir.IRBuilder(self.left.append_basic_block("left"))
             tape, start, count, done = self.left.args
             with b.if_then(b.icmp_signed("!=", tape, _ZERO)):
                 rest = b.sub(ir.Constant(I64, self.size), done)
                 cgutils.memset(b, b.inttoptr(b.add(start, done), _BYTES), rest, 0)
-                self._end(b, kind, tape, start, count)
+                self._end(b, tape, start, count)
             b.ret_void()
 
-    def _end(self, builder: Builder, kind: Type, tape: Value, start: Value, count: Value) -> None:
+    def _end(self, builder: Builder, tape: Value, start: Value, count: Value) -> None:
         after = builder.add(start, ir.Constant(I64, self.size))
-        many = builder.add(count, ir.Constant(I64, len(self.statements)))
-        self._store(builder, kind, _pointer(builder, start, self.size - 8, I64))
+        many = builder.add(count, _ZERO)
+        self.ends.append(many)
+        self._store(builder, self.kind.ptrtoint(I64), pointer(builder, start, self.size - 8, I64))
         self._store(builder, after, word(builder, tape, TOP))
         self._store(builder, many, word(builder, tape, COUNT))
 
-    def _kind(self) -> ir.GlobalVariable:
-        module = self.emit.builder.module
-        many = len(self.statements)
-        self.size = max(self.size, -(-4 * many // 8) * 8) + 8  # 4 bytes a statement at least: see `grow`
-        words = (_Adjoint(self).function.ptrtoint(I64), self.size, many, sum(map(len, self.statements)))
-        value = ir.Constant.literal_struct(
-            [w if isinstance(w, ir.Value) else ir.Constant(I64, w) for w in words]
-        )
-        kind = ir.GlobalVariable(module, value.type, module.get_unique_name("kind_of_record"))
-        kind.linkage, kind.global_constant, kind.initializer = "internal", True, value
-        return kind.ptrtoint(I64)
+    def complete(self, uses: Uses | None) -> None:
+        """Give numbers to statements that are read outside, without `uses` to all, and emit the adjoint."""
+        outside: list[int] = []
+        for number, k in self.numbers.items():
+            if uses is None or uses.leaves(number):
+                outside.append(k)
+                _add_constant(number.operands[0], len(outside))
+        for many in self.ends:
+            _add_constant(many, len(outside))
+        adjoint = Adjoint(self.emit, self.spec, self.statements, outside)
+        words = [self.size, len(outside), sum(map(len, self.statements))]
+        words = [adjoint.function.ptrtoint(I64), *(ir.Constant(I64, word) for word in words)]
+        self.kind.initializer = ir.Constant.literal_struct(words)
 
 
-class _Adjoint:
-    """The adjoint of a record while its code is emitted: takes cotangents of statements to their leaves'.
+class _Settling:
+    """The stores of statements that wait for them, while they are emitted.
 
     Attributes
     ----------
-    gathered
-        Cotangents in registers, by leaf: of statements here, and elsewhere of what is a leaf several times.
-    left
-        How often each leaf is still to come.
+    kept
+        Values that are on the tape in the end, besides what is there.
+    known
+        What an adjoint computes of these.
+    builder, start
+        Where stores go, and where the record starts there.
     """
 
     def __init__(self, record: Record) -> None:
-        module = record.emit.builder.module
-        self.function = ir.Function(module, ADJOINT, module.get_unique_name("adjoint_of_record"))
-        self.function.linkage = "internal"
-        self.builder = ir.IRBuilder(self.function.append_basic_block("adjoint"))
-        self.emit = Emitter(record.emit.context, self.builder)
-        self.spec, self.size, self.uses = record.spec, components(record.spec), record.uses
-        self.cotangents, self.count, self.record = self.function.args
-        self.gathered: dict[int, Number] = {}
-        self.left = record.uses.copy()
-        for k, leaves in reversed(list(enumerate(record.statements))):
-            self._reverse(k, leaves)
-        self.builder.ret_void()
-
-    def _reverse(self, k: int, leaves: list[tuple[int, list[Weight]]]) -> None:
-        """Emit what takes the cotangent of statement k, which is then nothing, to those of its leaves."""
-        at = self._place(self.builder.add(self.count, ir.Constant(I64, k + 1)))
-        ct = self._load(at)
-        self._store([NOTHING] * self.size, at)
-        if -1 - k in self.gathered:
-            ct = ct + self.gathered.pop(-1 - k)
-        literals = [_literals(weight) for _, weight in leaves]
-        if all(found and 1.0 <= found[0] < math.inf for found in literals):
-            self._give(ct, leaves)  # of nothing that is nothing
-        else:
-            self._give_what_came(ct, leaves)
-        for leaf, _ in leaves:
-            self.left[leaf] -= 1
-            if leaf >= 0 and not self.left[leaf] and leaf in self.gathered:
-                self._add(self.gathered.pop(leaf), leaf)
-
-    def _give(self, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
-        """Give each leaf its part of a cotangent."""
-        for leaf, weight in reversed(leaves):
-            values = _literals(weight) or list(map(self._value, weight))
-            part = self._part(ct, self.emit.number(self.spec, values))
-            if leaf >= 0 and self.uses[leaf] == 1:
-                self._add(part, leaf)
+        self.record = record
+        partials = [x for one in record.waiting if isinstance(one, _Statement) for x in one.partials()]
+        parts = self._parts(partials)
+        self.kept = fewest([key for key in dict.fromkeys(map(origin, partials)) if key in parts], parts)
+        self.known: dict[Value, Weight] = {}
+        self.builder: Builder = None
+        self.start: Value = None
+        for one in record.waiting:
+            if isinstance(one, _Statement):
+                self._write(one)
+            elif isinstance(one, _Late):
+                b = _before(one.block.terminator)
+                cgutils.memset(b, b.inttoptr(one.start, _BYTES), ir.Constant(I64, record.size), 0)
+                record.met.append(one)
+                self.known.clear()
             else:
-                self.gathered[leaf] = self.gathered[leaf] + part if leaf in self.gathered else part
+                _, _, start, *_ = one.operands
+                if record.hole:
+                    self._store(_before(one), ir.Constant(I32, 0), start, record.hole)
+                one.operands[-1] = ir.Constant(I64, record.size)
 
-    def _value(self, weight: Weight) -> Value:
-        """A component of a partial."""
-        if isinstance(weight, int):
-            return self.builder.load(_pointer(self.builder, self.record, weight, F64), align=8)
-        if isinstance(weight, ir.Constant):
-            return weight
-        name, parts = weight
-        return getattr(self.builder, name)(*map(self._value, parts))
+    def _parts(self, values: list[Value]) -> dict[Value, list[Value] | None]:
+        """What is not on the tape, and what of that it is computed of; None where no adjoint computes it."""
+        found: dict[Value, list[Value] | None] = {}
+        for depth in range(DEPTH + 1):
+            new = {key: x for x in values if (key := origin(x)) not in found and self._is_missing(x)}
+            values = []
+            for key, value in new.items():
+                found[key] = None
+                if depth < DEPTH and _is_cheap(value):
+                    missing = list(filter(self._is_missing, value.operands))
+                    found[key] = list(map(origin, missing))
+                    values += missing
+        return found
 
-    def _part(self, ct: Number, weight: Number) -> Number:
-        """A cotangent times a partial; its zero is positive, as the negative one says that nothing came."""
-        part, builder = ct * weight, self.builder
-        c, w = ct.real(), weight.real()
-        if w.literal is not None and w.literal >= 1.0:
-            return part
-        zero = ir.Constant(F64, 0.0)
-        if part.real().literal is not None:  # zero
-            return part.with_value(zero)
-        if w.literal == -1.0:
-            return part.with_value(builder.fsub(zero, c.value))
-        form = ir.FunctionType(F64, [F64] * 3)
-        multiply_add = builder.module.declare_intrinsic("llvm.fmuladd", [F64], form)
-        return part.with_value(builder.call(multiply_add, [c.value, w.value, zero]))
+    def _is_missing(self, value: Value) -> bool:
+        return not isinstance(value, ir.Constant) and origin(value) not in self.record.written
 
-    def _give_what_came(self, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
-        """As `_give`, of what something came to; tangents that are zero move nothing."""
-        builder = self.builder
-        first, *rest = ct.flat()
-        came = builder.icmp_signed("!=", builder.bitcast(first, I64), ir.Constant(I64, NOTHING_BITS))
-        if rest:
-            tangents = _any_nonzero(builder, rest)
-            self._give_where(tangents, ct, leaves)
-            came = builder.and_(came, builder.not_(tangents))
-            ct = self.emit.number(self.spec, [first] + [0.0] * len(rest))
-        self._give_where(came, ct, leaves)
+    def _store(self, builder: Builder, value: Value, start: Value, at: int) -> None:
+        place = pointer(builder, start, at, value.type)
+        builder.store(value, place).set_metadata("alias.scope", self.record.memory)
 
-    def _give_where(self, condition: Value, ct: Number, leaves: list[tuple[int, list[Weight]]]) -> None:
-        """As `_give`, where a condition holds."""
-        builder = self.builder
-        before, known = builder.block, dict(self.gathered)
-        nothing = self.emit.number(self.spec, [-0.0] + [0.0] * (self.size - 1))
-        with builder.if_then(condition, likely=True):
-            self._give(ct, leaves)
-            after = builder.block
-        for leaf, total in self.gathered.items():
-            if total is not known.get(leaf):
-                pairs = zip(known.get(leaf, nothing).flat(), total.flat(), strict=True)
-                parts = [_phi(builder, (a, before), (b, after)) for a, b in pairs]
-                self.gathered[leaf] = self.emit.number(self.spec, parts)
+    def _write(self, one: _Statement) -> None:
+        """Emit the stores that a statement needs; notes its leaves, and what an adjoint knows partials by."""
+        record, rows = self.record, []
+        self.start, self.builder = one.start, ir.IRBuilder(one.number.parent)
+        self.builder.position_after(one.number)
+        for statement, partial in one.leaves:
+            inner = record.numbers.get(statement)
+            place = -1 - inner if inner is not None else self._number(statement)
+            rows.append((place, list(map(self._weight, partial))))
+        record.statements.append(rows)
 
-    def _add(self, part: Number, offset: int) -> None:
-        """Add to the cotangent of the statement elsewhere whose number is at this offset of the record."""
-        number = self.builder.load(_pointer(self.builder, self.record, offset, I32), align=4)
-        at = self._place(self.builder.zext(number, I64))
-        self._store((self._load(at) + part).flat(), at)
+    def _number(self, statement: Value) -> int:
+        """Write the number of a statement elsewhere; returns its offset."""
+        record, key = self.record, origin(statement)
+        if key in record.places:
+            return record.places[key]
+        at, record.hole = record.hole, 0
+        if not at:
+            at, record.hole, record.size = record.size, record.size + 4, record.size + 8
+        self._store(self.builder, self.builder.trunc(statement, I32), self.start, at)
+        record.places[key] = at
+        return at
 
-    def _place(self, number: Value) -> list[Value]:
-        """Where the cotangent of a statement is in memory, component by component."""
-        offset = self.builder.mul(number, ir.Constant(I64, 8 * self.size))
-        return self._words(self.builder.add(self.cotangents, offset), 0)
-
-    def _words(self, address: Value, offset: int) -> list[Value]:
-        """Where a number's components are that begins at an offset from an address."""
-        return [_pointer(self.builder, address, offset + 8 * q, F64) for q in range(self.size)]
-
-    def _load(self, at: list[Value]) -> Number:
-        return self.emit.number(self.spec, [self.builder.load(p, align=8) for p in at])
-
-    def _store(self, values: list[Value], at: list[Value]) -> None:
-        for value, p in zip(values, at, strict=True):
-            self.builder.store(value, p, align=8)
+    def _weight(self, value: Value) -> Weight:
+        """Write what the adjoint needs of a component of a partial; returns what it knows it by."""
+        if isinstance(value, ir.Constant):
+            return value
+        record, key = self.record, origin(value)
+        if key not in record.written and key not in self.kept:
+            if key not in self.known:
+                self.known[key] = Computed(value.opname, list(map(self._weight, value.operands)))
+            return self.known[key]
+        if key not in record.written:
+            self._store(self.builder, value, self.start, record.size)
+            record.written[key] = record.size, value, len(record.met)
+            record.size += 8
+        at, value, met = record.written[key]
+        for late in record.met[met:]:  # it is written there too, where the record began later
+            self._store(_before(late.block.terminator), value, late.start, at)
+        record.written[key] = at, value, len(record.met)
+        return at
 
 
 def origin(value: Value) -> Value:
@@ -387,32 +351,8 @@ def origin(value: Value) -> Value:
 
 
 def _is_cheap(value: Value) -> bool:
-    """Whether a value is a product or a sum, or a quotient of literals."""
-    if not isinstance(value, instructions.Instruction) or value.flags:
-        return False
-    literals = all(isinstance(x, ir.Constant) for x in value.operands)
-    return value.opname in CHEAP or (value.opname == "fdiv" and literals)
-
-
-def _literals(weight: list[Weight]) -> list[float]:
-    """The components of a partial if they are literals, else none."""
-    found = [w.constant for w in weight if isinstance(w, ir.Constant)]
-    return found if len(found) == len(weight) else []
-
-
-def _any_nonzero(builder: Builder, values: list[Value]) -> Value:
-    found = None
-    for value in values:
-        one = builder.fcmp_unordered("!=", value, ir.Constant(F64, 0.0))
-        found = one if found is None else builder.or_(found, one)
-    return found
-
-
-def _phi(builder: Builder, *incoming: tuple[Value, ir.Block]) -> Value:
-    found = builder.phi(incoming[0][0].type)
-    for value, block in incoming:
-        found.add_incoming(value, block)
-    return found
+    """Whether an adjoint may compute a value."""
+    return isinstance(value, instructions.Instruction) and not value.flags and value.opname in CHEAP
 
 
 def _scratch(emit: Emitter) -> Value:
@@ -441,7 +381,7 @@ def push(
     builder = emit.builder
     most = (8 + 8 * components(spec)) * len(leaves) + 16
     record = getattr(builder, "tapegrad_record", None)
-    if record is not None and max(record.size, 4 * len(record.statements)) + most > record.room:
+    if record is not None and record.most() + most > record.room:
         finish(builder)
         record = None
     straight = getattr(builder, "tapegrad_straight", False)
@@ -462,7 +402,7 @@ def is_open(builder: Builder) -> bool:
 def part(builder: Builder, ways: int, most: int) -> list[Record]:
     """Take the open record away, to go on in so many ways; none if it has more statements than `most`."""
     found: Record = builder.tapegrad_record
-    if len(found.statements) > most:
+    if len(found.numbers) > most:
         return []
     builder.tapegrad_record = None
     return found.part(ways)
@@ -474,6 +414,18 @@ def finish(builder: Builder) -> None:
     if record is not None:
         builder.tapegrad_record = None
         record.close()
+        closed = getattr(builder, "tapegrad_closed", None)
+        if closed is None:
+            record.complete(None)
+        else:
+            closed.append(record)
+
+
+def complete(builder: Builder) -> None:
+    """Complete the records of a function all of whose code is emitted, which `tapegrad_closed` lists."""
+    uses = Uses(builder.function.blocks) if builder.tapegrad_closed else None
+    for record in builder.tapegrad_closed:
+        record.complete(uses)
 
 
 def leave(builder: Builder) -> None:

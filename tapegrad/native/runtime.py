@@ -1,4 +1,4 @@
-"""What is compiled once for all programs: taking and returning tapes, and the reverse sweep of each kind."""
+"""What is compiled once for all programs: tapes, what enters, and the reverse sweep of each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegrad.native.algebra import Spec, components
 TAPES = '''"""Taking and returning native tapes. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_block, calloc, claim, disclaim, free, get, malloc, pool, put
-from tapegrad.native.record import NOTHING_BITS
+from tapegrad.native.adjoint import NOTHING_BITS
 from tapegrad.native.tape import (BASE, BLOCKS, CHUNK, CHUNKS, COTANGENTS, COUNT, DROP, END, EXTENT,
                                   IMPORTS, KEPT, LEAST, LIMIT, NEXT, OLDER, OWNED, ROOM, SLOTS, TAKEN,
                                   TOP, WORDS)
@@ -101,6 +101,31 @@ def prepare(tape, components):
     return get(tape, COTANGENTS) != 0
 '''
 
+ENTRANCE = '''"""Arguments as active numbers, which lie in words. {digest}"""
+from numba import njit
+from tapegrad.native.memory import get, put
+
+
+@njit("void(int64, int64, int64, int64, int64, int64)", cache=CACHE)
+def enter(values, out, many, components, first, tape):
+    """Write so many numbers, components side by side; statements begin with the first, 0 is none."""
+    words = components + 2
+    for i in range(many):
+        for k in range(components):
+            put(out, i * words + k, get(values, i * components + k))
+        put(out, i * words + components, first + i if first else 0)
+        put(out, i * words + components + 1, tape)
+
+
+@njit("boolean(int64, int64, int64)", cache=CACHE)
+def is_as_entered(out, many, first):
+    """Whether so many numbers without tangents have the statements that they entered with."""
+    for i in range(many):
+        if get(out, 3 * i + 1) != first + i:
+            return False
+    return True
+'''
+
 SWEEP = '''"""The reverse sweep of native tapes: numbers with tangents {spec}, {seeds} seeds. {digest}"""
 from numba import njit
 from tapegrad.native.memory import call_adjoint, call_block, call_fallible, get, read, taking, write
@@ -174,6 +199,12 @@ def digest() -> str:
 def tapes() -> ModuleType:
     """Return `acquire`, `reset`, `release` and `prepare`, compiled."""
     return cache.load("tapes", TAPES.format(digest=digest()))
+
+
+@functools.cache
+def entrance() -> ModuleType:
+    """Return `enter` and `is_as_entered`, compiled."""
+    return cache.load("entrance", ENTRANCE.format(digest=digest()))
 
 
 @functools.cache

@@ -26,6 +26,7 @@ import numpy as np
 
 from tapegrad.core.base import TensorOrArray
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
+from tapegrad.kernels import abi
 from tapegrad.kernels.words import Address
 from tapegrad.native import border, explain, runtime
 from tapegrad.native.algebra import MARKED, Spec, components
@@ -276,12 +277,10 @@ def rebuilt(like: Any, parts: list[Any]) -> Any:
 
 def entering(values: np.ndarray, spec: Spec, address: Address, first: int) -> np.ndarray:
     """Return numbers, their components along the last axis, as records that enter a twin."""
-    shape = values.shape[:-1]
-    out = np.empty(shape, border.record(spec))
-    for k in range(values.shape[-1]):
-        out[f"tapegrad_v{k}"] = values[..., k]
-    out[border.STATEMENT] = np.arange(first, first + out.size).reshape(shape) if first else 0
-    out[border.TAPE] = address
+    values = np.require(values, np.float64, "CA")
+    out = np.empty(values.shape[:-1], border.record(spec))
+    count = values.shape[-1]
+    runtime.entrance().enter(abi.address(values), abi.address(out), out.size, count, first, address)
     return out
 
 

@@ -1,6 +1,6 @@
 """Records broken on purpose, and programs that must notice: run by `test_mutants.py`.
 
-    python -m tests.native.mutants NAME
+python -m tests.native.mutants NAME
 """
 
 import importlib.abc
@@ -131,8 +131,8 @@ SUMS = {
 BRANCHES = {
     "what leaves ends no record": (
         "record",
-        "builder.call(self.left, [self.tape, self.start, self.count, ir.Constant(I64, self.size)])",
-        "builder.call(self.left, [_ZERO, self.start, self.count, ir.Constant(I64, self.size)])",
+        "builder.call(self.left, [self.tape, self.start, self.count, _ZERO])",
+        "builder.call(self.left, [_ZERO, self.start, self.count, _ZERO])",
     ),
     "what leaves ends a record without its statements": (
         "record",
@@ -146,13 +146,13 @@ BRANCHES = {
     ),
     "ways share what is written": (
         "record",
-        '"results", "written", "met",',
-        '"results", "met",',
+        '"wanted", "written", "met",',
+        '"wanted", "met",',
     ),
     "ways share places of numbers": (
         "record",
-        '"met", "places", "uses",',
-        '"met", "uses",',
+        '"met", "places", "known"',
+        '"met", "known"',
     ),
     "ways share statements": (
         "record",
@@ -173,26 +173,66 @@ BRANCHES = {
 VALUES = {
     "a value is read from where the last one is": (
         "record",
-        "len(self.met)\n        return at",
-        "len(self.met)\n        return self.size - 8",
+        "len(record.met)\n        return at",
+        "len(record.met)\n        return record.size - 8",
     ),
     "adjoints compute one operation more": (
         "record",
-        "inside = depth > 0 and",
-        "inside = depth >= 0 and",
+        "if depth < DEPTH and",
+        "if depth <= DEPTH and",
+    ),
+    "any number of ways lead through a value": (
+        "cut",
+        "if a[1] is _ENTRANCE or b == (a[0], _ENTRANCE):",
+        "if False:",
+    ),
+    "ways are not turned aside": (
+        "cut",
+        "            on[b].add(a)",
+        "            pass",
     ),
     "values stay where no tape was known": (
         "record",
-        "            self._store(builder, value, _pointer(builder, start, at, F64))",
+        "            self._store(_before(late.block.terminator), value, late.start, at)",
         "            pass",
+    ),
+    "values that are computed stay where no tape was known": (
+        "record",
+        "                self.known.clear()",
+        "                pass",
+    ),
+    "variables hold no numbers": (
+        "outside",
+        "        return [(load, place) for load in loads]",
+        "        return []",
+    ),
+    "addresses of variables are not written anywhere": (
+        "outside",
+        "if not known or any(x.operands[0] is variable for x in stores):",
+        "if not known:",
+    ),
+    "what is put into a struct is no more": (
+        "outside",
+        "inside = [(line, at + place)] if part is value else []",
+        "inside = []",
+    ),
+    "what is put beside a number takes its place": (
+        "outside",
+        "if whole is value and place[: len(at)] != at else",
+        "if False else",
+    ),
+    "all is read outside from the second on": (
+        "record",
+        "                outside.append(k)",
+        "                outside.append(k + 1)",
     ),
     "two numbers have one place": (
         "record",
-        "at, self.hole = self.hole, 0",
-        "at = self.hole",
+        "at, record.hole = record.hole, 0",
+        "at = record.hole",
     ),
     "cotangents of statements stay": (
-        "record",
+        "adjoint",
         "        self._store([NOTHING] * self.size, at)",
         "        pass",
     ),
@@ -323,13 +363,18 @@ def check_branches():
 
 def check_values():
     """What must not pass where what adjoints read of the tape is wrong."""
+    from tests.native import test_cut
     from tests.native import test_record as of
 
+    test_cut.test_the_least_set_that_suffices_and_the_nearest_of_these()
     of.test_straight_code_is_one_record()
+    of.test_a_number_that_an_expression_of_arrays_reads()
+    of.test_what_is_read_behind_branches_in_other_turns_and_of_arrays_and_tuples()
     of.test_what_comes_before_the_first_number_on_a_tape()
     of.test_values_that_partials_are_products_of_are_on_the_tape_once()
     of.test_a_value_written_before_the_first_number_on_a_tape()
     of.test_a_partial_written_before_the_first_number_on_a_tape()
+    of.test_a_product_of_values_written_before_the_first_number_on_a_tape()
     of.test_calls_within_a_block()
     of.test_how_many_operations_an_adjoint_computes_for_a_partial(of.record.DEPTH + 1)
 

@@ -1,6 +1,5 @@
 """Arguments that expressions alone read stay arrays of floats, and have the gradients of Tensors."""
 
-
 import numpy as np
 import pytest
 

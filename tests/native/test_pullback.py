@@ -169,6 +169,7 @@ def test_what_is_no_cotangent_is_refused():
 
 def test_tapes_and_memory_are_given_back():
     """Of what is computed and what raises in the function, differentiated or not."""
+
     @tg.njit
     def f(x):
         if x[0] < 0.0:

@@ -159,6 +159,7 @@ def test_the_function_runs_once_for_four_directions():
 
 def test_memory_is_given_back():
     """Of what is computed and what raises in the function, differentiated or not."""
+
     @tg.njit
     def f(x):
         if x[0] < 0.0:

@@ -1,6 +1,5 @@
 """Slices and numbers that an expression of arrays alone reads: beside Tensors, and what they cost."""
 
-
 import numpy as np
 import pytest
 
