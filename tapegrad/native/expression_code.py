@@ -53,7 +53,7 @@ from tapegrad.ops import MEANING
 FLOATS = ir.PointerType(F64)
 WHOLE = types.Integer, types.Boolean  # of arrays of these a copy is made, of floats
 POWER = MEANING[np.power].name
-ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg"}
+ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg", "select", "or"}
 LOGIC = {  # functions of truth values
     operator.and_: "and_", operator.or_: "or_", operator.xor: "xor", operator.invert: "not_",
     np.bitwise_and: "and_", np.bitwise_or: "or_", np.bitwise_xor: "xor", np.invert: "not_",
@@ -208,6 +208,7 @@ class Row:
         self.fixed: set[int] = set()  # ids of values that are the same for all elements
         self.leaves: dict[str, _Node] = {}
         self.moves = self._moving(builder, tapes)
+        self.fixed.update(map(id, self.moves.values()))
         pending = []
         for (name, x), many in zip(self.operands.items(), planes, strict=True):
             mine, places = places[:many], places[many:]
