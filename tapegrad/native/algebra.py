@@ -37,6 +37,7 @@ f8 = types.float64
 # Tangents of each nested level of dual numbers, or minus the order of a series; a 0 at the end: on no tape.
 Spec = tuple[int, ...]
 MARKED = 1 << 30  # in the place of a number of tangents: one, and whether it moves
+Moves = bool | Value  # whether a number does: known, or an LLVM value
 
 
 def components(spec: Spec) -> int:
@@ -87,8 +88,8 @@ class Emitter:
         function = self.builder.module.declare_intrinsic(f"llvm.{name}", [self.real])
         return self.builder.call(function, [value])
 
-    def number(self, spec: Spec, values: Sequence[Value | float]) -> Number:
-        """Return a number whose components are these LLVM values or floats."""
+    def number(self, spec: Spec, values: Sequence[Value | float], moves: Moves = True) -> Number:
+        """Return a number whose components are these LLVM values or floats; `moves` as in `Dual`."""
         if not spec or not spec[0]:
             return Real(self, values[0])
         step = components(spec[1:])
@@ -97,10 +98,10 @@ class Emitter:
             inner = spec[1:-1]
             moved = [self.vector(lane) for lane in zip(*rows[1:], strict=True)]
             return Packed(self.number(inner, rows[0]), self.number(inner, moved), spec[0])
-        parts = [self.number(spec[1:], row) for row in rows]
+        parts = [self.number(spec[1:], row, moves) for row in rows]
         if spec[0] == MARKED:
             return Marked(parts[0], parts[1:])
-        return Dual(parts[0], parts[1:]) if spec[0] > 0 else Series(parts)
+        return Dual(parts[0], parts[1:], moves) if spec[0] > 0 else Series(parts)
 
     def vector(self, values: Sequence[Value | float]) -> Value | float:
         """Return LLVM values or floats as one vector; zeros stay a float."""
@@ -120,12 +121,12 @@ class Emitter:
         count = next((v.type.count for v in values if isinstance(v.type, ir.VectorType)), 0)
         if not count:
             return a, b
-        wide = ir.VectorType(F64, count)
-        return self._spread(a, wide), self._spread(b, wide)
+        return self._spread(a, count), self._spread(b, count)
 
-    def _spread(self, value: Value, wide: ir.VectorType) -> Value:
-        if value.type == wide:
+    def _spread(self, value: Value, count: int) -> Value:
+        if isinstance(value.type, ir.VectorType):
             return value
+        wide = ir.VectorType(value.type, count)
         first = self.builder.insert_element(ir.Constant(wide, ir.Undefined), value, ir.Constant(I32, 0))
         mask = ir.Constant(ir.VectorType(I32, wide.count), [0] * wide.count)
         return self.builder.shuffle_vector(first, ir.Constant(wide, ir.Undefined), mask)
@@ -302,7 +303,7 @@ def paired(re: Number, im: Number) -> Number:
     if isinstance(re, Series):
         return Series([paired(a, b) for a, b in zip(re.terms, im.terms, strict=True)])
     tangents = [paired(a, b) for a, b in zip(re.tangents, im.tangents, strict=True)]
-    return re.made(paired(re.primal, im.primal), tangents)
+    return re.made(paired(re.primal, im.primal), tangents, either(re, im))
 
 
 def part_of(z: Number, name: str) -> Number:
@@ -311,54 +312,69 @@ def part_of(z: Number, name: str) -> Number:
         return getattr(z, name)
     if isinstance(z, Series):
         return Series([part_of(term, name) for term in z.terms])
-    return z.made(part_of(z.primal, name), [part_of(t, name) for t in z.tangents])
+    return z.made(part_of(z.primal, name), [part_of(t, name) for t in z.tangents], z.moves)
 
 
 class Dual(Number):
-    """A number and its derivatives in one or more directions, each itself a number."""
+    """A number and its derivatives in one or more directions, each itself a number.
 
-    def __init__(self, primal: Number, tangents: Sequence[Number]) -> None:
+    What does not move, as a constant, has no part in a tangent, also where the partial by it is infinite or
+    nan. A tangent of 0 does not tell: that of ``x**3`` at 0 moves, and times the partial of ``cbrt`` it is
+    nan, for Tensors too. In statements factors are taken to be finite: adjoints compute products again, but
+    no choices.
+    """
+
+    def __init__(self, primal: Number, tangents: Sequence[Number], moves: Moves = True) -> None:
         self.emit, self.primal, self.tangents = primal.emit, primal, tuple(tangents)
+        self._moves, self.unguarded = moves, not primal.emit.in_loop
+
+    @property
+    def moves(self) -> Moves:
+        """Whether it moves, as far as that is known."""
+        return self._moves
 
     def lift(self, other: Number | float) -> Number:
         if isinstance(other, Dual):
             return other
         primal = self.primal.lift(other)
-        return self.made(primal, [self.primal.lift(0.0)] * len(self.tangents))
+        return self.made(primal, [self.primal.lift(0.0)] * len(self.tangents), False)
 
-    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
+    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
         """A number of this kind."""
-        return Dual(primal, tangents)
+        return Dual(primal, tangents, moves)
 
     def real(self) -> Real:
         return self.primal.real()
 
     def with_value(self, value: Value | float) -> Number:
-        return self.made(self.primal.with_value(value), self.tangents)
+        return self.made(self.primal.with_value(value), self.tangents, self.moves)
 
     def flat(self) -> list[Value]:
         return [v for part in (self.primal, *self.tangents) for v in part.flat()]
 
     def choose(self, condition: Value, other: Number) -> Number:
         pairs = zip(self.tangents, other.tangents, strict=True)
-        return self.made(
-            self.primal.choose(condition, other.primal), [a.choose(condition, b) for a, b in pairs]
-        )
+        tangents, moves, others = [a.choose(condition, b) for a, b in pairs], self.moves, other.moves
+        if moves is not others:
+            both = self.emit.alike(*(bit(Truth(self.emit, x)) for x in (moves, others)), condition=condition)
+            moves = self.emit.builder.select(condition, *both)
+        return self.made(self.primal.choose(condition, other.primal), tangents, moves)
 
 
 class Marked(Dual):
-    """A dual number that knows whether it moves: beside its tangent there is a number, 0 where it does not.
+    """A dual number that says whether it moves: beside its tangent there is a number, 0 where it does not."""
 
-    What does not move has no part in a tangent, also where the partial by it is infinite or nan. A tangent
-    of 0 alone does not tell: that of ``x**3`` at 0 moves, and times the partial of ``cbrt`` it is nan.
-    """
+    def __init__(self, primal: Number, tangents: Sequence[Number]) -> None:
+        super().__init__(primal, tangents)
+        self.unguarded = False
 
-    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
-        return Marked(primal, tangents)
+    @property
+    def moves(self) -> Moves:
+        return compare("!=", self.tangents[1], 0.0).value
 
-    def varies(self) -> Truth:
-        """Whether it does."""
-        return compare("!=", self.tangents[1], 0.0)
+    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
+        mark = choice(Truth(self.emit, moves), primal.lift(1.0), primal.lift(0.0))
+        return Marked(primal, (tangents[0], mark))
 
 
 class Packed(Dual):
@@ -368,7 +384,7 @@ class Packed(Dual):
         super().__init__(primal, (tangent,))
         self.lanes = lanes
 
-    def made(self, primal: Number, tangents: Sequence[Number]) -> Dual:
+    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
         return Packed(primal, tangents[0], self.lanes)
 
     def flat(self) -> list[Value]:
@@ -464,9 +480,16 @@ def where(truth: Truth, a: Number, b: Number) -> Number:
     if not isinstance(first, Dual):
         return choice(truth, first, second)
     tangents = [where(truth, s, t) for s, t in zip(first.tangents, second.tangents, strict=True)]
-    if isinstance(first, Marked):
-        tangents[1] = choice(first.varies(), *first.tangents[1:], *second.tangents[1:])
-    return first.made(where(truth, first.primal, second.primal), tangents)
+    return first.made(where(truth, first.primal, second.primal), tangents, either(first, second))
+
+
+def either(*numbers: Dual) -> Moves:
+    """Whether one of several numbers moves."""
+    found = {id(moves): moves for moves in (x.moves for x in numbers) if moves is not False}
+    if not found or any(moves is True for moves in found.values()):
+        return bool(found)
+    emit = numbers[0].emit
+    return functools.reduce(lambda a, b: emit.builder.or_(*emit.alike(a, b)), found.values())
 
 
 def bit(truth: Truth) -> Value:
@@ -574,16 +597,12 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
     tangents = [out.lift(0.0) for _ in lanes]
     for k, x in enumerate(numbers):
         if any(not _is_zero(t) for t in x.tangents):
-            d = out.lift(partial(name, k, inner, out))
-            if isinstance(x, Marked):
-                still, (tangent, varies) = out.lift(0.0), tangents
-                tangents = [
-                    tangent + choice(x.varies(), d * x.tangents[0], still),
-                    choice(x.varies(), out.lift(1.0), varies),
-                ]
-                continue
-            tangents = [t + d * x.tangents[q] for q, t in enumerate(tangents)]
-    return first.made(out, tangents)
+            d = partial(name, k, inner, out)
+            parts = [out.lift(d) * t for t in x.tangents]
+            if not (isinstance(d, float) or (x.unguarded and any(d is factor for factor in inner))):
+                parts = [choice(Truth(emit, x.moves), part, 0.0) for part in parts]
+            tangents = [t + part for t, part in zip(tangents, parts, strict=True)]
+    return first.made(out, tangents, either(*numbers))
 
 
 def is_step(name: str | Elementwise) -> bool:

@@ -96,25 +96,39 @@ def repeated(address, many, at, count, to):
 
 
 @inner_njit
-def tape_of(known, axes, total):
-    """The tape that an operand's elements are on; 0 if none is on any."""
-    offset = 8 * (COMPONENTS + 1)
-    for k in range(get(known, OPERANDS)):  # the first one mostly
-        x = operand(known, axes, k)
-        if get(x, LEAF):
-            tape = get(x, TAPE) if get(x, LEAF) == COUNTED else get(get(x, ADDRESS) + offset, 0)
+def first_tape(x):
+    """The tape that an operand's first element is on; 0 if it is on none."""
+    if get(x, LEAF) == NUMBERED:
+        return get(get(x, ADDRESS), COMPONENTS + 1)
+    return get(x, TAPE)
+
+
+@inner_njit
+def later_tape(known, axes, x, total):
+    """The tape that any of an operand's elements is on."""
+    at = 0
+    while get(x, LEAF) == NUMBERED and get(x, STEPS) != SINGLE and at < total:
+        address, left = place(known, x, at)
+        stride = get(x, STRIDES + axes - 1)
+        for i in range(left):
+            tape = get(address + i * stride, COMPONENTS + 1)
             if tape:
                 return tape
+        at += left
+    return 0
+
+
+@inner_njit
+def tape_of(known, axes, total):
+    """The tape that an operand's elements are on; 0 if none is on any."""
+    for k in range(get(known, OPERANDS)):  # the first one mostly
+        tape = first_tape(operand(known, axes, k))
+        if tape:
+            return tape
     for k in range(get(known, OPERANDS)):
-        x, at = operand(known, axes, k), 0
-        while get(x, LEAF) == NUMBERED and get(x, STEPS) != SINGLE and at < total:
-            address, left = place(known, x, at)
-            stride = get(x, STRIDES + axes - 1)
-            for i in range(left):
-                tape = get(address + i * stride + offset, 0)
-                if tape:
-                    return tape
-            at += left
+        tape = later_tape(known, axes, operand(known, axes, k), total)
+        if tape:
+            return tape
     return 0
 
 
@@ -340,7 +354,7 @@ def record(known):
     statements, words, spare = sizes(COMPONENTS, length, total, form, slots)
     # for values, partials and addresses of a block, and what is on the tape for certain
     width = 8 * BLOCK
-    work = 8 * (operands + 3) + width * COMPONENTS * (operands + 1)
+    work = 8 * (2 * operands + 3) + width * COMPONENTS * (operands + 1)
     block = leaves * (16 + 4 * BLOCK) + width * COMPONENTS * own
     blocks = (total + BLOCK - 1) // BLOCK
     common_at = 8 * words + spare
@@ -362,7 +376,7 @@ def record(known):
     if length:
         put(start, 2, length)
         put(start, 3, apart)
-    results = here + 8 * (operands + 3)
+    results = here + 8 * (2 * operands + 3)
     values = results + width * COMPONENTS
     put(here, 0, results)
     if form == AS_FLOATS:
@@ -372,6 +386,9 @@ def record(known):
         put(start, 2, get(header, START) + (get(known, RESULT) - get(header, DATA)) // 8)
         put(start, 3, slots)
     put(here, 2, start + common_at)
+    for k in range(operands if COMPONENTS > 1 else 0):  # which have a part in tangents: see `algebra.Dual`
+        x = operand(known, axes, k)
+        put(here, 3 + operands + k, (first_tape(x) or later_tape(known, axes, x, total)) if tape else 0)
     at, to = 0, start + head
     while at < total:
         count = min(BLOCK, total - at)

@@ -34,6 +34,7 @@ from tapegrad.native.algebra import (
     evaluate,
     is_step,
     partial,
+    where,
 )
 from tapegrad.native.annotations import (
     Builder,
@@ -52,7 +53,7 @@ from tapegrad.ops import MEANING
 FLOATS = ir.PointerType(F64)
 WHOLE = types.Integer, types.Boolean  # of arrays of these a copy is made, of floats
 POWER = MEANING[np.power].name
-ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg"}
+ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg", "select", "or"}
 LOGIC = {  # functions of truth values
     operator.and_: "and_", operator.or_: "or_", operator.xor: "xor", operator.invert: "not_",
     np.bitwise_and: "and_", np.bitwise_or: "or_", np.bitwise_xor: "xor", np.invert: "not_",
@@ -176,6 +177,8 @@ class Row:
         self.context, self.module, self.spec, self.operands = context, module, spec, operands
         self.form = form
         self.size = components(spec)
+        # operands of which it is known whether they have a part in tangents
+        self.known = sum(x.active for x in operands.values()) if len(spec) and taped(spec) else 0
         self.codes: list[int] = []  # of partials, for each operand that is a leaf
         self.own = self.common = 0
         self.address = self._way_in(self._body(tree)).ptrtoint(I64)
@@ -194,16 +197,18 @@ class Row:
         planes = [self.size if x.active else 1 for x in self.operands.values()]
         most = len(planes) * self.size if taped(self.spec) else 0
         pointer = types.CPointer(types.float64)
-        kinds = [types.int64, *[pointer] * (self.size + 1 + most + sum(planes))]
+        kinds = [types.int64, *[pointer] * (self.size + 1 + most + sum(planes)), *[types.int64] * self.known]
         function = self._function("row_of_arrays", kinds)
         function.attributes.add("alwaysinline")
         count, *places = self.context.call_conv.get_arguments(function)
         results, common, own = places[: self.size], places[self.size], places[self.size + 1 :][:most]
-        places = places[self.size + 1 + most :]
+        places, tapes = places[self.size + 1 + most :][: sum(planes)], places[len(places) - self.known :]
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         self.emit = Emitter(self.context, builder, in_loop=True)
         self.fixed: set[int] = set()  # ids of values that are the same for all elements
         self.leaves: dict[str, _Node] = {}
+        self.moves = self._moving(builder, tapes)
+        self.fixed.update(map(id, self.moves.values()))
         pending = []
         for (name, x), many in zip(self.operands.items(), planes, strict=True):
             mine, places = places[:many], places[many:]
@@ -250,6 +255,12 @@ class Row:
         self.context.call_conv.return_value(builder, ir.Constant(I64, 0))
         return function
 
+    def _moving(self, builder: Builder, tapes: Sequence[Value]) -> dict[str, Value]:
+        """Whether operands have a part in tangents, by the tapes that they are on."""
+        names = [name for name, x in self.operands.items() if x.active] if self.known else []
+        none = ir.Constant(I64, 0)
+        return {name: builder.icmp_signed("!=", t, none) for name, t in zip(names, tapes, strict=True)}
+
     def _way_in(self, body: ir.Function) -> ir.Function:
         """The function of a block's size and of where addresses are."""
         kinds = types.int64, types.int64
@@ -272,7 +283,10 @@ class Row:
         for k, x in enumerate(self.operands.values()):
             args += planes(3 + k, self.size if x.active else 1, wide)
         pointer = types.CPointer(types.float64)
-        kinds = [types.int64, *[pointer] * len(args)]
+        kinds = [types.int64, *[pointer] * len(args), *[types.int64] * self.known]
+        for k, x in enumerate(self.operands.values()) if self.known else ():
+            if x.active:
+                args.append(builder.load(builder.gep(table, [ir.Constant(I64, 3 + len(self.operands) + k)])))
         convention = self.context.call_conv
         status, _ = convention.call_function(builder, body, types.int64, kinds, [count, *args])
         with builder.if_then(status.is_error, likely=False):
@@ -282,7 +296,9 @@ class Row:
 
     def _leaf(self, name: str, x: Operand, values: list[Value]) -> None:
         zero = self.emit.number(self.spec, [0.0] * self.size)
-        number = self.emit.number(self.spec, values) if x.active else zero.lift(Real(self.emit, values[0]))
+        number = zero.lift(Real(self.emit, values[0]))
+        if x.active:
+            number = self.emit.number(self.spec, values, self.moves.get(name, True))
         self.leaves[name] = _Node(number, x.active, name)
 
     def _evaluate(self, tree: Tree, factor: bool = True) -> _Node:
@@ -300,7 +316,7 @@ class Row:
             return _Node(self.emit.number(self.spec, [0.0] * self.size).lift(number), False)
         if function is WHERE:
             truth, parts = self._truth(args[0]), [self._evaluate(part) for part in args[1:]]
-            found = choice(Truth(self.emit, truth), *(part.number for part in parts))
+            found = where(Truth(self.emit, truth), *(part.number for part in parts))
             return _Node(found, any(part.active for part in parts), "", parts, truth)
         name = OPS.get(function, function)
         parts = [self._evaluate(part, name != POWER) for part in args]

@@ -131,16 +131,18 @@ def unpack(emit: Emitter, kind: Type, value: Value, spec: Spec) -> Operand:
         return Operand(zero.lift(Real(emit, literal)), ZERO, [])
     count = components(spec)
     member = [_member(builder, value, k) for k in range(len(value.type.elements))]
-    number = emit.number(spec, member[:count])
+    tape = member[count + isinstance(kind, Active)]
+    moves = builder.icmp_signed("!=", tape, ZERO) if len(spec) and taped(spec) else True
+    number = emit.number(spec, member[:count], moves)
     if isinstance(kind, Active):
         if not taped(spec):
             return Operand(number, ZERO, [])
-        return Operand(number, member[count + 1], [(member[count], number.lift(1.0))])
+        return Operand(number, tape, [(member[count], number.lift(1.0))])
     leaves = []
     for q in range(kind.leaves):
         at = count + 1 + q * (1 + count)
         leaves.append((member[at], emit.number(spec, member[at + 1 : at + 1 + count])))
-    return Operand(number, member[count], leaves)
+    return Operand(number, tape, leaves)
 
 
 def _member(builder: Builder, value: Value, k: int) -> Value:

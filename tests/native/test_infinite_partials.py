@@ -151,3 +151,46 @@ def test_what_is_not_chosen_has_no_part_in_compiled_code(inner, order):
         assert np.isnan(one[0]) or "power" in inner, case
         assert all(d[0] == 0.0 and np.isfinite(d).all() for d in other), (case, other)
         assert one[1] == pytest.approx(other[0][1], rel=1e-13)
+
+
+CONSTANTS = [  # with an infinite or nan partial by arrays that are made in the function, and by a number
+    "np.sum(x / np.zeros(2) * np.full(2, 3.0))",
+    "np.sum(x**2 * np.sqrt(np.zeros(2)) * np.cbrt(np.array([0.0, 1.0])))",
+    "np.sum(x * x * np.arctan(np.log(np.zeros_like(x)))) + np.prod(np.zeros(3)) * x[0] ** 3",
+    "x[0] ** 3 * np.sqrt(np.zeros(2)[0]) + x[1] ** 3 * np.std(np.ones(3))",
+    "np.sum((np.sqrt(np.zeros((2, 2))) @ x) * x) + np.linalg.norm(np.zeros(2)) * x[1] ** 2",
+    "np.sum(x * x * np.cumsum(np.zeros(2) ** 0.5)) * np.max(np.sqrt(np.zeros(2)))",
+    "np.abs(np.zeros(2)[1:].sum() * 1j) ** 0.5 * x[0] ** 2 + np.sum(x * np.zeros(2) ** (x + 2.0))",
+]
+
+
+@pytest.mark.parametrize("text", CONSTANTS)
+def test_a_constant_array_has_no_part_in_a_tangent(text):
+    space = {"np": np}
+    exec(f"def program(x):\n    return {text}", space)
+    native, point, v = tg.njit(space["program"]), np.array([0.7, -0.4]), np.array([1.0, 0.5])
+    x = tg.tensor(point, requires_grad=True)
+    with np.errstate(all="ignore"):
+        (g,) = tg.grad(space["program"](x), x, create_graph=True)
+        found = tg.grad(np.sum(g * v), x)[0].numpy() if g.requires_grad else np.zeros(2)
+    np.testing.assert_allclose(tg.func.hvp(native)(point, v), found, rtol=1e-13)
+    np.testing.assert_allclose(tg.func.hessian(native)(point) @ v, found, rtol=1e-13)
+
+
+def test_a_number_is_a_constant_until_something_with_a_derivative_is_added():
+    def program(x):
+        s, c = 0.0, np.zeros(1)
+        for k in range(x.size):
+            s = np.sqrt(s) + np.cbrt(c[0]) + x[k] ** 3
+            c[0] = s
+        return s
+
+    native, point, v = tg.njit(program), np.array([0.7, 0.4]), np.array([1.0, 0.5])
+
+    def by_hand(x):
+        s = x[0] ** 3
+        return np.sqrt(s) + np.cbrt(s) + x[1] ** 3
+
+    x = tg.tensor(point, requires_grad=True)
+    (g,) = tg.grad(by_hand(x), x, create_graph=True)
+    np.testing.assert_allclose(tg.func.hvp(native)(point, v), tg.grad(g @ v, x)[0].numpy(), rtol=1e-13)
