@@ -30,7 +30,7 @@ class Script:
 
     def use(self):
         """A scalar of one leaf, or of two."""
-        i, j, way = self.choose.randrange(len(self.leaves)), 0, self.choose.randrange(4)
+        i, j, way = self.choose.randrange(len(self.leaves)), 0, self.choose.randrange(7)
         x, v = self.leaves[i], self.value(i)
         gradients = [np.zeros(self.n) for _ in self.leaves]
         if way == 0:
@@ -42,10 +42,23 @@ class Script:
             gradients[i][::2] = 2.0
         else:
             j = self.choose.randrange(len(self.leaves))
-            w = self.value(j)
-            y, found = np.sum(x * self.leaves[j]), np.sum(v * w)
-            gradients[i] += w
-            gradients[j] += v
+            z, w = self.leaves[j], self.value(j)
+            if way == 3:
+                y, found = np.sum(x * z), np.sum(v * w)
+                gradients[i] += w
+                gradients[j] += v
+            elif way == 4:
+                y, found = tg.autograd.checkpoint(lambda x, z: np.sum(np.sin(x) * z), x, z), np.sin(v) @ w
+                gradients[i] += np.cos(v) * w
+                gradients[j] += np.sin(v)
+            else:  # a derivative, whose records may end on another tape than they begin
+                y = tg.func.grad(lambda x: np.sum(np.sin(x) * z * z))(x)
+                if way == 6:
+                    u = x * 1.0
+                    (y,) = tg.grad(np.sum(np.sin(u) * z * z), u, create_graph=True)
+                y, found = np.sum(y), np.sum(np.cos(v) * w * w)
+                gradients[i] -= np.sin(v) * w * w
+                gradients[j] += 2.0 * np.cos(v) * w
         self.known.append((y, found, gradients))
 
     def combine(self):
