@@ -107,7 +107,7 @@ CHOLESKY = Source(
     "a",
     '''
 dpotrf = fortran("dpotrf")
-reverse = by_products("cholesky") if COMPONENTS == 1 else None  # less than a third of the work
+reverse = by_products("of_cholesky") if COMPONENTS == 1 else None  # less than a third of the work
 
 
 @inner_njit

@@ -277,9 +277,9 @@ def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, re
 # Kernels, and which of their arguments are integers and which places.
 KERNELS = {
     "systems": (SYSTEMS, "ipiiipipi"),
-    "cholesky": (CHOLESKY, "ipipii"),
-    "qr": (PRODUCTS + QR, "ippippippiii"),
-    "eigh": (PRODUCTS + EIGH, "ippiipppii"),
+    "of_cholesky": (CHOLESKY, "ipipii"),
+    "of_qr": (PRODUCTS + QR, "ippippippiii"),
+    "of_eigh": (PRODUCTS + EIGH, "ippiipppii"),
 }
 Kernel = Callable[..., None]
 
@@ -365,7 +365,7 @@ def through_cholesky(out: np.ndarray, ct: np.ndarray, upper: bool) -> np.ndarray
     stacks of cotangents for the same factors.
     """
     alike = type(out) is type(ct) is np.ndarray and out.dtype is ct.dtype and out.dtype.char in LETTERS
-    if not alike or not ct.size or (known := kernel_of(out.dtype.char, "cholesky")) is None:
+    if not alike or not ct.size or (known := kernel_of(out.dtype.char, "of_cholesky")) is None:
         return None
     (kernel, product), n, at = known, out.shape[-1], abi.location
     factors, found = (x if upper else x.mT for x in (out, ct))
@@ -386,7 +386,7 @@ def through_qr(
     """
     given = [x for x in (q, r, by_q, by_r) if x is not None]
     alike = all(type(x) is np.ndarray and x.dtype is q.dtype for x in given) and q.dtype.char in LETTERS
-    if not alike or not q.size or not given[2].size or (known := kernel_of(q.dtype.char, "qr")) is None:
+    if not alike or not q.size or not given[2].size or (known := kernel_of(q.dtype.char, "of_qr")) is None:
         return None
     if not r.diagonal(0, -2, -1).all():
         raise np.linalg.LinAlgError("Singular matrix")
@@ -408,7 +408,7 @@ def through_eigh(w: np.ndarray, v: np.ndarray, ct: np.ndarray, part: int) -> np.
     and a diagonal of zeros; None where there is no function. There may be stacks of cotangents.
     """
     alike = type(v) is type(ct) is np.ndarray and ct.dtype is (v if part else w).dtype and ct.size
-    if not alike or v.dtype.char not in LETTERS or (known := kernel_of(v.dtype.char, "eigh")) is None:
+    if not alike or v.dtype.char not in LETTERS or (known := kernel_of(v.dtype.char, "of_eigh")) is None:
         return None
     (kernel, product), n, at, dtype = known, v.shape[-1], abi.location, v.dtype
     v, w, ct = np.ascontiguousarray(v), np.ascontiguousarray(w, dtype), np.ascontiguousarray(ct, dtype)
