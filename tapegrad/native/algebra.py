@@ -36,8 +36,8 @@ f8 = types.float64
 
 # Tangents of each nested level of dual numbers, or minus the order of a series; a 0 at the end: on no tape.
 Spec = tuple[int, ...]
-MARKED = 1 << 30  # in the place of a number of tangents: one, and whether it moves
-Moves = bool | Value  # whether a number does: known, or an LLVM value
+MARKED = 1 << 30  # in the place of a number of tangents: one, and whether it is active
+Activity = bool | Value  # whether a number is active: known, or an LLVM value
 
 
 def components(spec: Spec) -> int:
@@ -88,8 +88,8 @@ class Emitter:
         function = self.builder.module.declare_intrinsic(f"llvm.{name}", [self.real])
         return self.builder.call(function, [value])
 
-    def number(self, spec: Spec, values: Sequence[Value | float], moves: Moves = True) -> Number:
-        """Return a number whose components are these LLVM values or floats; `moves` as in `Dual`."""
+    def number(self, spec: Spec, values: Sequence[Value | float], active: Activity = True) -> Number:
+        """Return a number whose components are these LLVM values or floats; `active` as in `Dual`."""
         if not spec or not spec[0]:
             return Real(self, values[0])
         step = components(spec[1:])
@@ -98,10 +98,10 @@ class Emitter:
             inner = spec[1:-1]
             moved = [self.vector(lane) for lane in zip(*rows[1:], strict=True)]
             return Packed(self.number(inner, rows[0]), self.number(inner, moved), spec[0])
-        parts = [self.number(spec[1:], row, moves) for row in rows]
+        parts = [self.number(spec[1:], row, active) for row in rows]
         if spec[0] == MARKED:
             return Marked(parts[0], parts[1:])
-        return Dual(parts[0], parts[1:], moves) if spec[0] > 0 else Series(parts)
+        return Dual(parts[0], parts[1:], active) if spec[0] > 0 else Series(parts)
 
     def vector(self, values: Sequence[Value | float]) -> Value | float:
         """Return LLVM values or floats as one vector; zeros stay a float."""
@@ -312,26 +312,26 @@ def part_of(z: Number, name: str) -> Number:
         return getattr(z, name)
     if isinstance(z, Series):
         return Series([part_of(term, name) for term in z.terms])
-    return z.made(part_of(z.primal, name), [part_of(t, name) for t in z.tangents], z.moves)
+    return z.made(part_of(z.primal, name), [part_of(t, name) for t in z.tangents], z.active)
 
 
 class Dual(Number):
     """A number and its derivatives in one or more directions, each itself a number.
 
-    What does not move, as a constant, has no part in a tangent, also where the partial by it is infinite or
-    nan. A tangent of 0 does not tell: that of ``x**3`` at 0 moves, and times the partial of ``cbrt`` it is
-    nan, for Tensors too. In statements factors are taken to be finite: adjoints compute products again, but
+    What is not active, as a constant, has no part in a tangent, also where the partial by it is infinite or
+    nan. A tangent of 0 does not tell: ``x**3`` at 0 is active, and its tangent times the partial of ``cbrt``
+    is nan, for Tensors too. In statements factors are taken to be finite: adjoints compute products again, but
     no choices.
     """
 
-    def __init__(self, primal: Number, tangents: Sequence[Number], moves: Moves = True) -> None:
+    def __init__(self, primal: Number, tangents: Sequence[Number], active: Activity = True) -> None:
         self.emit, self.primal, self.tangents = primal.emit, primal, tuple(tangents)
-        self._moves, self.unguarded = moves, not primal.emit.in_loop
+        self._active, self.unguarded = active, not primal.emit.in_loop
 
     @property
-    def moves(self) -> Moves:
-        """Whether it moves, as far as that is known."""
-        return self._moves
+    def active(self) -> Activity:
+        """Whether it is active, as far as that is known."""
+        return self._active
 
     def lift(self, other: Number | float) -> Number:
         if isinstance(other, Dual):
@@ -339,41 +339,41 @@ class Dual(Number):
         primal = self.primal.lift(other)
         return self.made(primal, [self.primal.lift(0.0)] * len(self.tangents), False)
 
-    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
+    def made(self, primal: Number, tangents: Sequence[Number], active: Activity) -> Dual:
         """A number of this kind."""
-        return Dual(primal, tangents, moves)
+        return Dual(primal, tangents, active)
 
     def real(self) -> Real:
         return self.primal.real()
 
     def with_value(self, value: Value | float) -> Number:
-        return self.made(self.primal.with_value(value), self.tangents, self.moves)
+        return self.made(self.primal.with_value(value), self.tangents, self.active)
 
     def flat(self) -> list[Value]:
         return [v for part in (self.primal, *self.tangents) for v in part.flat()]
 
     def choose(self, condition: Value, other: Number) -> Number:
         pairs = zip(self.tangents, other.tangents, strict=True)
-        tangents, moves, others = [a.choose(condition, b) for a, b in pairs], self.moves, other.moves
-        if moves is not others:
-            both = self.emit.alike(*(bit(Truth(self.emit, x)) for x in (moves, others)), condition=condition)
-            moves = self.emit.builder.select(condition, *both)
-        return self.made(self.primal.choose(condition, other.primal), tangents, moves)
+        tangents, active, others = [a.choose(condition, b) for a, b in pairs], self.active, other.active
+        if active is not others:
+            both = self.emit.alike(*(bit(Truth(self.emit, x)) for x in (active, others)), condition=condition)
+            active = self.emit.builder.select(condition, *both)
+        return self.made(self.primal.choose(condition, other.primal), tangents, active)
 
 
 class Marked(Dual):
-    """A dual number that says whether it moves: beside its tangent there is a number, 0 where it does not."""
+    """A dual number that says whether it is active: beside its tangent there is a number, 0 where not."""
 
     def __init__(self, primal: Number, tangents: Sequence[Number]) -> None:
         super().__init__(primal, tangents)
         self.unguarded = False
 
     @property
-    def moves(self) -> Moves:
+    def active(self) -> Activity:
         return compare("!=", self.tangents[1], 0.0).value
 
-    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
-        mark = choice(Truth(self.emit, moves), primal.lift(1.0), primal.lift(0.0))
+    def made(self, primal: Number, tangents: Sequence[Number], active: Activity) -> Dual:
+        mark = choice(Truth(self.emit, active), primal.lift(1.0), primal.lift(0.0))
         return Marked(primal, (tangents[0], mark))
 
 
@@ -384,7 +384,7 @@ class Packed(Dual):
         super().__init__(primal, (tangent,))
         self.lanes = lanes
 
-    def made(self, primal: Number, tangents: Sequence[Number], moves: Moves) -> Dual:
+    def made(self, primal: Number, tangents: Sequence[Number], active: Activity) -> Dual:
         return Packed(primal, tangents[0], self.lanes)
 
     def flat(self) -> list[Value]:
@@ -475,7 +475,7 @@ def choice(condition: Truth | bool, a: Number | float, b: Number | float) -> Any
 
 
 def where(truth: Truth, a: Number, b: Number) -> Number:
-    """Return one of two numbers as `choice` does; it moves where either of them does, as for Tensors."""
+    """Return one of two numbers as `choice` does; it is active where either of them does, as for Tensors."""
     first, second = _alike(truth.emit, (a, b))
     if not isinstance(first, Dual):
         return choice(truth, first, second)
@@ -483,10 +483,10 @@ def where(truth: Truth, a: Number, b: Number) -> Number:
     return first.made(where(truth, first.primal, second.primal), tangents, either(first, second))
 
 
-def either(*numbers: Dual) -> Moves:
-    """Whether one of several numbers moves."""
-    found = {id(moves): moves for moves in (x.moves for x in numbers) if moves is not False}
-    if not found or any(moves is True for moves in found.values()):
+def either(*numbers: Dual) -> Activity:
+    """Whether one of several numbers is active."""
+    found = {id(active): active for active in (x.active for x in numbers) if active is not False}
+    if not found or any(active is True for active in found.values()):
         return bool(found)
     emit = numbers[0].emit
     return functools.reduce(lambda a, b: emit.builder.or_(*emit.alike(a, b)), found.values())
@@ -600,7 +600,7 @@ def evaluate(name: str | Elementwise, *args: Number | float) -> Number:
             d = partial(name, k, inner, out)
             parts = [out.lift(d) * t for t in x.tangents]
             if not (isinstance(d, float) or (x.unguarded and any(d is factor for factor in inner))):
-                parts = [choice(Truth(emit, x.moves), part, 0.0) for part in parts]
+                parts = [choice(Truth(emit, x.active), part, 0.0) for part in parts]
             tangents = [t + part for t, part in zip(tangents, parts, strict=True)]
     return first.made(out, tangents, either(*numbers))
 

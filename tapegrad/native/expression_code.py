@@ -207,8 +207,8 @@ class Row:
         self.emit = Emitter(self.context, builder, in_loop=True)
         self.fixed: set[int] = set()  # ids of values that are the same for all elements
         self.leaves: dict[str, _Node] = {}
-        self.moves = self._moving(builder, tapes)
-        self.fixed.update(map(id, self.moves.values()))
+        self.activity = self._activity(builder, tapes)
+        self.fixed.update(map(id, self.activity.values()))
         pending = []
         for (name, x), many in zip(self.operands.items(), planes, strict=True):
             mine, places = places[:many], places[many:]
@@ -255,7 +255,7 @@ class Row:
         self.context.call_conv.return_value(builder, ir.Constant(I64, 0))
         return function
 
-    def _moving(self, builder: Builder, tapes: Sequence[Value]) -> dict[str, Value]:
+    def _activity(self, builder: Builder, tapes: Sequence[Value]) -> dict[str, Value]:
         """Whether operands have a part in tangents, by the tapes that they are on."""
         names = [name for name, x in self.operands.items() if x.active] if self.known else []
         none = ir.Constant(I64, 0)
@@ -298,7 +298,7 @@ class Row:
         zero = self.emit.number(self.spec, [0.0] * self.size)
         number = zero.lift(Real(self.emit, values[0]))
         if x.active:
-            number = self.emit.number(self.spec, values, self.moves.get(name, True))
+            number = self.emit.number(self.spec, values, self.activity.get(name, True))
         self.leaves[name] = _Node(number, x.active, name)
 
     def _evaluate(self, tree: Tree, factor: bool = True) -> _Node:

@@ -132,8 +132,8 @@ def unpack(emit: Emitter, kind: Type, value: Value, spec: Spec) -> Operand:
     count = components(spec)
     member = [_member(builder, value, k) for k in range(len(value.type.elements))]
     tape = member[count + isinstance(kind, Active)]
-    moves = builder.icmp_signed("!=", tape, ZERO) if len(spec) and taped(spec) else True
-    number = emit.number(spec, member[:count], moves)
+    active = builder.icmp_signed("!=", tape, ZERO) if len(spec) and taped(spec) else True
+    number = emit.number(spec, member[:count], active)
     if isinstance(kind, Active):
         if not taped(spec):
             return Operand(number, ZERO, [])

@@ -203,7 +203,7 @@ class Segment:
     ) -> tuple[np.ndarray, np.ndarray, Recording]:
         """Run the function again on dual numbers: its results' components and statements, and the tape.
 
-        There is one also where it is not swept: what is on no tape does not move.
+        There is one also where it is not swept: what is on no tape is not active.
         """
         function = self.function
         if function.once:
