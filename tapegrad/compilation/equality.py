@@ -24,9 +24,9 @@ def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np
         background.pause()
         if x.op is y.op and x.op in TAKING and x.writes is None and not alike(x.attrs, y.attrs):
             source = x.operands[0]
-            of = arguments if source.kind == ARGUMENT else [event.value for event in events]
             if source.kind < LIVE:
-                shape = np.shape(of[source.value])
+                k = source.value
+                shape = np.shape(arguments[k] if source.kind == ARGUMENT else events[k].value)
                 x, y = _varied(x, shape), _varied(y, shape)
         if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
             x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))

@@ -169,6 +169,7 @@ class Program:
         self.views: list[bool] = []
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
+        self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
         for k, event in enumerate(events):
             background.pause()
             if before is not None and k < self.shared:
@@ -367,17 +368,14 @@ class Program:
         kept = {name: attrs[name] for name in COMPUTED if name in attrs}
         if not kept or any(not isinstance(x, Kept) or x.fresh() is None for x in kept.values()):
             return None
-        first = {
-            name: next((j for j in self.renewals if x.is_twin(self.attrs[j].get(name))), None)
-            for name, x in kept.items()
-        }
+        first = {name: self._first_of.setdefault((name, x.origin), k) for name, x in kept.items()}
 
         def renew() -> None:
             for name, j in first.items():
-                attrs[name] = attrs[name].fresh() if j is None else self.attrs[j][name].twin()
+                attrs[name] = attrs[name].fresh() if j == k else self.attrs[j][name].twin()
 
         self.renewals[k] = renew
-        return Renewal(renew, [self.values[j] for j in first.values() if j is not None], [])
+        return Renewal(renew, [self.values[j] for j in first.values() if j != k], [])
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
