@@ -56,6 +56,7 @@ NO_SIZE = {
     "compilation/paths.py": {"NO_OP", "MOST_PLANS"},
     "compilation/calls.py": {"LIVE"},
     "compilation/events.py": {"LIVE"},
+    "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses

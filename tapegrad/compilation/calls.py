@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.computing import RESHAPE, varying_of
+from tapegrad.compilation.computing import RESHAPE
+from tapegrad.compilation.equality import alike
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -23,7 +24,8 @@ from tapegrad.compilation.events import (
     Source,
 )
 from tapegrad.compilation.passive import Operation
-from tapegrad.compilation.program import Program, alike, is_computed_anew, is_found_by_rows
+from tapegrad.compilation.program import Program
+from tapegrad.compilation.varying import is_computed_anew, is_found_by_rows, varying_of
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
 from tapegrad.core.expected import expected

@@ -6,7 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,16 @@ from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import REAL_TO_COMPLEX, Rows, is_dense, step_of
+from tapegrad.compilation.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.indexing import numbers
-from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.writes import window_of
 from tapegrad.tape import tape
 
 ASSIGN = REGISTRY["assign"]
-ELEMENT = REGISTRY["element"]
-TAKE = REGISTRY["take"]
 ADD_AT = REGISTRY["add_at"]
 EMBED = REGISTRY["embed"]
-REARRANGE = REGISTRY["rearrange"]
 COLLECT = REGISTRY["collect"]
 ASTYPE = REGISTRY["astype"]
 NORM = REGISTRY["norm"]
@@ -52,119 +50,7 @@ FLOATS = "df"
 NUMBERS = "dfDF"
 EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
 QUICK_POWERS = {-1: np.reciprocal, 0.5: np.sqrt, 1: np.positive, 2: np.square}  # of arrays, as NumPy has it
-VARYING = "varying"  # the attribute that stands for all others
-TAKING = ELEMENT, TAKE, REARRANGE  # ops whose elements may be others at each call
 REAL_NUMBERS = (int, float, np.floating, np.integer)
-
-
-class Varying:
-    """Which elements an operation takes, where that is another at each call: instead of its attributes.
-
-    Attributes
-    ----------
-    buffer
-        Their numbers in C order.
-    holes
-        Whether there are some below 0, of no element.
-    order
-        What tells them of the operand, as rows do then; None where each call brings them.
-    """
-
-    def __init__(self, op: Primitive, shape: tuple[int, ...], attrs: Attributes, order: Any = None) -> None:
-        self.order = order
-        self._op, self._names = op, attrs.keys()
-        self._every = None if op is REARRANGE else np.arange(math.prod(shape)).reshape(shape)
-        self.holes = bool(attrs.get("holes"))
-        self.buffer = np.array(self._numbers(attrs), np.intp)
-        self._kind = _kind_of(attrs.get("index"))
-        self._latest: Attributes = {}
-        self.take(attrs)
-
-    def _numbers(self, attrs: Attributes) -> Any:
-        return attrs["places"] if self._every is None else self._every[attrs["index"]]
-
-    def take(self, attrs: Attributes) -> bool:
-        """Whether an operation takes as many elements in this way; they are those of the call from now on."""
-        if self.order is not None:
-            return bool(attrs.get("order") == self.order)
-        if attrs.keys() != self._names or bool(attrs.get("holes")) is not self.holes:
-            return False
-        if _kind_of(attrs.get("index")) != self._kind:
-            return False
-        try:
-            found = self._numbers(attrs)
-        except IndexError:  # as it will be told
-            return False
-        if np.shape(found) != self.buffer.shape:
-            return False
-        self.buffer[...] = found
-        self._latest = {name: _copied(x) for name, x in attrs.items()}
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the other one takes as many, in the same way."""
-        return (
-            isinstance(other, Varying)
-            and (self._op, self._names, self.holes) == (other._op, other._names, other.holes)
-            and self.order == other.order
-            and self.buffer.shape == other.buffer.shape
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def take_index(self, index: Any) -> bool:
-        """As `take`, of a part of a Tensor by an index."""
-        return self._every is not None and self.take({**self._latest, "index": index})
-
-    def find(self, x: np.ndarray) -> None:
-        """Find the elements that the order tells."""
-        self.buffer[...] = self.order(x)
-
-    def latest(self) -> Attributes:
-        """The attributes of the call at hand."""
-        if self.order is not None:
-            return {"places": self.buffer.copy(), "holes": self.holes}
-        found = dict(self._latest)
-        return {**found, "place": int(self.buffer)} if "place" in found else found
-
-
-def _copied(x: Any) -> Any:
-    """An index that nobody else writes to."""
-    return tuple(map(_copied, x)) if type(x) is tuple else np.array(x) if isinstance(x, np.ndarray) else x
-
-
-def _kind_of(index: Any) -> Any:
-    """What tells an index that takes elements in one way from those that do in another."""
-    if type(index) is tuple:
-        return tuple(map(_kind_of, index))
-    if isinstance(index, np.ndarray):
-        return index.dtype.kind, index.ndim
-    return (
-        int if isinstance(index, (int, np.integer)) and not isinstance(index, bool) else (type(index), index)
-    )
-
-
-class Renewal(NamedTuple):
-    """What finds attributes of an operation that its operands tell.
-
-    Attributes
-    ----------
-    run
-        Does so.
-    reads
-        Results of other operations that have found them for this one too.
-    writes
-        Arrays that it finds.
-    """
-
-    run: Callable[[], None]
-    reads: list[np.ndarray]
-    writes: list[np.ndarray]
-
-
-def varying_of(attrs: Attributes) -> Varying | None:
-    """What is in the place of attributes, if it is that."""
-    return attrs.get(VARYING)
 
 
 def number_of(x: np.ndarray) -> Any:

@@ -307,11 +307,12 @@ def _as_one(events: Sequence[Event], n: int) -> Called | None:
     call = events[n].call
     if call is None:
         return None
-    if not _has_all(events[n : n + call.events], call.brought()):
-        call = call.replaced(lambda x: _by_value(events[n:], x))
+    events = events[n : n + call.events]
+    if not _has_all(events, call.brought()):
+        call = call.replaced(lambda x: _by_value(events, x))
     brought, constants = call.brought(), []
     given = {x for x in call.arguments() if type(x) is Source}
-    for j, event in enumerate(events[n : n + call.events]):
+    for j, event in enumerate(events):
         if event.writes is not None or not is_without_errors(event.op):
             return None
         for q, source in enumerate(event.operands):

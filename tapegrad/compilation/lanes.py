@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.computing import BROADCAST, CONSTANT, ELEMENT, MATMUL
+from tapegrad.compilation.computing import BROADCAST, CONSTANT, MATMUL
 from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.paths import Computation, Path
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse
+from tapegrad.compilation.varying import ELEMENT
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.kernels.locks import run_beside
 from tapegrad.ops import MEANING, REGISTRY

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.equality import loosened
 from tapegrad.compilation.events import RESULT, History, Source, Trace, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.paths import UNTRIED, Path, Product
-from tapegrad.compilation.program import Program, in_order, loosened
+from tapegrad.compilation.program import Program
+from tapegrad.compilation.varying import in_order
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
 

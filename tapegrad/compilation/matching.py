@@ -11,12 +11,14 @@ from weakref import getweakrefcount
 import numpy as np
 
 from tapegrad.compilation.calls import is_constant
-from tapegrad.compilation.computing import RESHAPE, TAKE, varying_of
+from tapegrad.compilation.computing import RESHAPE
+from tapegrad.compilation.equality import alike
 from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
-from tapegrad.compilation.program import alike, view_of
+from tapegrad.compilation.program import view_of
+from tapegrad.compilation.varying import TAKE, varying_of
 from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle
 from tapegrad.core.expected import expected

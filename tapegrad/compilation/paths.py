@@ -11,11 +11,12 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.calls import KINDS, Comparison
 from tapegrad.compilation.computing import number_of
+from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import LARGE, Releases
 from tapegrad.compilation.planning import WARM, Planning
-from tapegrad.compilation.program import Program, is_same
+from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.kernels import abi

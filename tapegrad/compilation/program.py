@@ -9,18 +9,9 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.comparing import have_same_bytes
-from tapegrad.compilation.computing import (
-    BROADCAST,
-    ELEMENT,
-    TAKING,
-    VARYING,
-    Renewal,
-    Varying,
-    compute,
-    number_of,
-    varying_of,
-)
+from tapegrad.compilation.computing import BROADCAST, compute, number_of
 from tapegrad.compilation.copies import Copies
+from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -38,12 +29,17 @@ from tapegrad.compilation.events import (
 from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
+from tapegrad.compilation.varying import (
+    COMPUTED,
+    ELEMENT,
+    Renewal,
+    is_computed_anew,
+    varying_of,
+)
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
-
-COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -59,117 +55,6 @@ def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tu
         if k > found[1]:
             found = other, k
     return found
-
-
-def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np.ndarray]) -> list[Event]:
-    """Return events with exponents, or elements, that calls bring, where those of known events are others.
-
-    Where the events differ in anything else they are returned as they are.
-    """
-    if len(events) != len(known):
-        return events
-    found = []
-    for x, y in zip(events, known, strict=True):
-        background.pause()
-        if x.op is y.op and x.op in TAKING and x.writes is None and not alike(x.attrs, y.attrs):
-            source = x.operands[0]
-            of = arguments if source.kind == ARGUMENT else [event.value for event in events]
-            if source.kind < LIVE:
-                shape = np.shape(of[source.value])
-                x, y = _varied(x, shape), _varied(y, shape)
-        if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
-            x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))
-            y = y._replace(operands=(y.operands[0], x.operands[1]))
-        if not is_same(x, y):
-            return events
-        found.append(x)
-    return found
-
-
-def in_order(event: Event) -> Event:
-    """An event that takes elements at places that their order tells, if it does."""
-    if event.order is None:
-        return event
-    return event._replace(attrs={VARYING: Varying(event.op, (), event.attrs, event.order)})
-
-
-def _varied(event: Event, shape: tuple[int, ...]) -> Event:
-    """An event that takes other elements at each call, unless the places are known for good."""
-    if varying_of(event.attrs) is not None or "words" in event.attrs:
-        return event
-    return event._replace(attrs={VARYING: Varying(event.op, shape, event.attrs)}, call=None)
-
-
-def _is_loose(mine: Source, theirs: Source) -> bool:
-    """Whether an exponent is a float of Python's, and the other one another, or any."""
-    if mine.kind != FIXED or type(mine.value) is not float or type(theirs.value) is not float:
-        return False
-    return theirs.kind == LIVE or bool(theirs.value != mine.value)
-
-
-def is_same(x: Event, y: Event) -> bool:
-    """Whether two events are the same, but for the numbers and arrays that a call brings."""
-    if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
-        return False
-    if (x.writes, x.is_view, x.several) != (y.writes, y.is_view, y.several):
-        return False
-    if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
-        return False
-    if np.ndim(x.value) and x.value.strides != y.value.strides:
-        return False
-    if np.ndim(x.value) and x.value.flags.writeable != y.value.flags.writeable:
-        return False
-    return all(_is_same_source(mine, theirs) for mine, theirs in zip(x.operands, y.operands, strict=True))
-
-
-def _is_same_source(mine: Source, theirs: Source) -> bool:
-    if mine.kind != theirs.kind:
-        return False
-    if mine.kind == FIXED:
-        return type(mine.value) is type(theirs.value) and bool(mine.value == theirs.value)
-    if mine.kind != LIVE:
-        return bool(mine.value == theirs.value)
-    x, y = np.asarray(mine.value), np.asarray(theirs.value)
-    weak = type(mine.value) in PYTHON_S, type(theirs.value) in PYTHON_S
-    return (
-        weak[0] == weak[1]
-        and x.shape == y.shape
-        and (weak[0] or x.dtype == y.dtype)
-        and x.strides == y.strides
-    )
-
-
-def alike(known: Any, found: Any) -> bool:
-    """Whether attributes are the same, but for what is computed of operands: it is that of each call."""
-    if known is found:
-        return True
-    if type(known) is not type(found):
-        return False
-    if isinstance(known, dict):
-        return known.keys() == found.keys() and all(
-            name in COMPUTED or alike(x, found[name]) for name, x in known.items()
-        )
-    if isinstance(known, (tuple, list)):
-        return len(known) == len(found) and all(map(alike, known, found))
-    if isinstance(known, slice):
-        return alike((known.start, known.stop, known.step), (found.start, found.stop, found.step))
-    if isinstance(known, np.ndarray):
-        same = known.dtype == found.dtype and known.shape == found.shape and not known.dtype.hasobject
-        return same and known.tobytes() == found.tobytes()
-    if isinstance(known, (float, np.floating)) and known == 0.0:  # of two signs
-        return bool(found == 0.0 and np.signbit(known) == np.signbit(found))
-    return bool(known == found)
-
-
-def is_computed_anew(event: Event) -> bool:
-    """Whether an event has attributes that are others at each call."""
-    return any(name in event.attrs for name in (*COMPUTED, VARYING))
-
-
-def is_found_by_rows(event: Event) -> bool:
-    """Whether rows find the places of the elements that an event takes."""
-    varying = varying_of(event.attrs)
-    return varying is not None and varying.order is not None
 
 
 def is_view(value: Any, of: np.ndarray) -> bool:
@@ -284,6 +169,7 @@ class Program:
         self.views: list[bool] = []
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
+        self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
         for k, event in enumerate(events):
             background.pause()
             if before is not None and k < self.shared:
@@ -482,17 +368,14 @@ class Program:
         kept = {name: attrs[name] for name in COMPUTED if name in attrs}
         if not kept or any(not isinstance(x, Kept) or x.fresh() is None for x in kept.values()):
             return None
-        first = {
-            name: next((j for j in self.renewals if x.is_twin(self.attrs[j].get(name))), None)
-            for name, x in kept.items()
-        }
+        first = {name: self._first_of.setdefault((name, x.origin), k) for name, x in kept.items()}
 
         def renew() -> None:
             for name, j in first.items():
-                attrs[name] = attrs[name].fresh() if j is None else self.attrs[j][name].twin()
+                attrs[name] = attrs[name].fresh() if j == k else self.attrs[j][name].twin()
 
         self.renewals[k] = renew
-        return Renewal(renew, [self.values[j] for j in first.values() if j is not None], [])
+        return Renewal(renew, [self.values[j] for j in first.values() if j != k], [])
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

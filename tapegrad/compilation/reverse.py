@@ -21,7 +21,6 @@ from tapegrad.compilation.computing import (
     SUM,
     number_of,
     scatter_varying,
-    varying_of,
 )
 from tapegrad.compilation.cotangents import Cotangents
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, is_active
@@ -29,6 +28,7 @@ from tapegrad.compilation.memory import forget_steps
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
 from tapegrad.compilation.rules import Applied, Known, steps_of
+from tapegrad.compilation.varying import varying_of
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial

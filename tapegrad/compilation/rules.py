@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.traced_rules import MOST_TRACED, steps_of_rule
-from tapegrad.compilation.computing import BROADCAST, VARYING, compute
+from tapegrad.compilation.computing import BROADCAST, compute
+from tapegrad.compilation.equality import alike
 from tapegrad.compilation.events import FIXED, LIVE, POWER, PYTHON_S, Event, Source
 from tapegrad.compilation.passive import Passive
-from tapegrad.compilation.program import COMPUTED, alike, view_of
+from tapegrad.compilation.program import view_of
 from tapegrad.compilation.rows import Rows
+from tapegrad.compilation.varying import COMPUTED, VARYING
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.ops.programs import Program as Steps

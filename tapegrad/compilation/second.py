@@ -10,6 +10,7 @@ import numpy as np
 from tapegrad.autograd.traced_rules import is_followed, steps_of_rule
 from tapegrad.compilation import background
 from tapegrad.compilation.computing import number_of
+from tapegrad.compilation.equality import alike
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -24,7 +25,8 @@ from tapegrad.compilation.events import (
     is_active,
 )
 from tapegrad.compilation.passive import Operation, Passive
-from tapegrad.compilation.program import Program, alike, is_computed_anew
+from tapegrad.compilation.program import Program
+from tapegrad.compilation.varying import is_computed_anew
 from tapegrad.core.dispatch import is_view_of
 from tapegrad.ops import MEANING
 from tapegrad.ops.primitive import Attributes

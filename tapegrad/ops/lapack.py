@@ -333,6 +333,7 @@ class Kept:
 
     def __init__(self, arrays: Iterable[Any]) -> None:
         self._saved: Any = [tuple(arrays), None]
+        self.origin = object()  # that of its twins too, and of no others
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -354,10 +355,6 @@ class Kept:
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
-
-    def is_twin(self, other: Any) -> bool:
-        """Whether this is the same arrays, kept for another record."""
-        return isinstance(other, Kept) and self._saved is other._saved
 
     def fresh(self) -> Kept | None:
         """Return what will keep such arrays of another matrix, if that tells them."""
