@@ -78,7 +78,7 @@ BY_ADDRESS = {
     r"lapack._by_reflectors, .* buffers.LARGE": "another way to the same",
     r"lapack.triangular_factor, .*: another comparison in": "another limit between two ways to one result",
     r"lapack.qr, .*: another number in 2": "NumPy's way",
-    r"lapack._exact, .*": "LAPACK's way, or another proof",
+    r"lapack._exact(_by)?, .*": "LAPACK's way, or another proof",
     r"_solve_exactly, .* of \(:, 0\)": "any right side",
     r"lapack.inv, .*: another comparison in": "NumPy's way",
     r"lapack.inv, .*: (sign dropped|another number) in -?1 \| of": "a square matrix, or any negative extent",
