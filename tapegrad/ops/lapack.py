@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.kernels import abi, cache
-from tapegrad.kernels.blas import LETTERS, numpys
+from tapegrad.kernels.blas import LETTERS, numpys, numpys_threads
 from tapegrad.ops import buffers
 from tapegrad.ops.triangles import inverse_of_factors, kernel_of, solve_as_lapack, solve_factors
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
-EXACT = 192  # rows, and right sides, of systems that OpenBLAS solves in one piece and by one thread
+EXACT = 192  # rows, and right sides, of systems that OpenBLAS solves in one piece
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
 ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1)}
 OF_REFLECTORS = (8, 0), (9, 0)  # the same of the two functions for QR
@@ -132,16 +132,25 @@ def _getrs(
 
 def _solve_exactly(lapack: Lapack, a: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Overwrite right sides by a**-1 x, with the bits of LAPACK's, and return LU factors and pivots."""
-    known, _ = _gesv(lapack, a, x[:, 0], x.dtype)  # factors by one thread, as with more right sides
+    known, _ = _gesv(lapack, a, x[:, 0], x.dtype)  # by threads `getrf` has others
     solve_as_lapack(*known, x)
     return known
 
 
-@functools.lru_cache(maxsize=1024)
+_threads = functools.cache(numpys_threads)
+
+
 def _exact(char: str, rows: int, columns: int) -> bool:
     """Whether that is so for such sizes: systems by products take a third of the time of LAPACK's."""
+    threads = _threads() if char == "d" and max(rows, columns) <= EXACT else None
+    return threads is not None and _exact_by(threads(), char, rows, columns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _exact_by(threads: int, char: str, rows: int, columns: int) -> bool:
+    """Whether it is by so many threads, on which the bits of LAPACK's factors depend."""
     lapack = functions(char)
-    if char != "d" or max(rows, columns) > EXACT or lapack is None or kernel_of(char) is None:
+    if lapack is None or kernel_of(char) is None:
         return False
     a = np.sin(np.arange(1.0, rows * rows + 1).reshape(rows, rows) ** 2)
     b = np.cos(np.arange(float(rows * columns)).reshape(rows, columns))
@@ -432,8 +441,11 @@ class LU(Kept):
             if b.ndim > 2:
                 x = pool.empty(b.mT.shape, self.dtype)
                 x[...] = b.mT
-                factors, pivots = self._factors(a)
-                _getrs(self.lapack, factors, pivots, x)
+                first = b[(0,) * (b.ndim - 2)]  # for factors as NumPy's, which by threads `getrf` has not
+                known, _ = _gesv(self.lapack, a, first, self.dtype)
+                self._saved[:] = known, None
+                for part in x.reshape(-1, *x.shape[-2:]):  # one right side OpenBLAS treats unlike several
+                    _getrs(self.lapack, *known, part)
                 return x.mT.astype(self.own, copy=False)
             if b.ndim == 2 and _exact(self.dtype.char, *b.shape):
                 x = pool.empty(b.shape, self.dtype)

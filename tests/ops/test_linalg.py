@@ -1117,6 +1117,18 @@ def test_inverses_and_solutions_are_numpys(n, columns, random, lapack_or_none):
             L.solve(leaf(singular), plain[:, :columns]) if columns else L.inv(leaf(singular))
 
 
+@pytest.mark.parametrize("n", [47, 100, 111])
+def test_inverses_and_solutions_are_numpys_by_any_number_of_threads(n, random):
+    """To the last bit, where OpenBLAS has other factors, or other parts, by two threads than by one."""
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    a = random.normal(size=(n, n))
+    for threads in (1, 2, 1):
+        with threadpoolctl.threadpool_limits(threads, user_api="blas"):
+            np.testing.assert_array_equal(L.inv(leaf(a)).detach().numpy(), L.inv(a))
+            for b in (a[:, ::-1], a[:, :7], a[:, :1], np.stack([a, a.T]), np.stack([a[:, :1]] * 3)):
+                np.testing.assert_array_equal(L.solve(leaf(a), b).detach().numpy(), L.solve(a, b))
+
+
 @pytest.mark.parametrize("n", [SMALL, SMALL + 1, 100])
 def test_determinants_are_numpys(n, random):
     """Of both signs, singular, too large, too small, and of what is not finite."""
