@@ -320,8 +320,8 @@ class Dual(Number):
 
     What is not active, as a constant, has no part in a tangent, also where the partial by it is infinite or
     nan. A tangent of 0 does not tell: ``x**3`` at 0 is active, and its tangent times the partial of ``cbrt``
-    is nan, for Tensors too. In statements factors are taken to be finite: adjoints compute products again, but
-    no choices.
+    is nan, for Tensors too. In statements factors are taken to be finite: adjoints compute products again,
+    but no choices.
     """
 
     def __init__(self, primal: Number, tangents: Sequence[Number], active: Activity = True) -> None:

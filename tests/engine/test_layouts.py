@@ -1,5 +1,8 @@
 """Sweeps over operands of every layout, with last axes around each size at which the walk changes."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -96,3 +99,24 @@ def test_sums_of_many_short_rows_are_rounded_once(n, dtype):
         (found,) = tg.grad(np.broadcast_to(x, seed.shape) * 2.0, x, rows)
         apart = np.abs(found.numpy() / 2 - exact) / np.abs(exact)
         assert apart.max() <= max(np.finfo(dtype).eps, 2e-15)
+
+
+MANY_SHAPES = """
+import tapegrad as tg
+
+shapes = [(1,) * k + (2,) + (1,) * (62 - k) for k in (0, 3, 9, 20, 40)]
+x = tg.tensor([1.0, 2.0], requires_grad=True)
+for n in 100, 1000, 4000:
+    for late in False, True:
+        y = x * 1.0
+        for k in range(n):
+            y = y.reshape(shapes[k % 5])
+        z = tg.tensor([3.0, 4.0], requires_grad=True)
+        (g,) = tg.grad((y.reshape(2) * z).sum(), z if late else x)
+        assert g.tolist() == ([1.0, 2.0] if late else [3.0, 4.0])
+"""
+
+
+def test_more_words_of_shapes_than_there_is_room_for():
+    """Where an open tape is read in one call, to leaves before them and behind; in a process apart."""
+    subprocess.run([sys.executable, "-c", MANY_SHAPES], check=True, timeout=600)

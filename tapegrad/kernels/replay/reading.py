@@ -80,7 +80,11 @@ def dense_in_order(value: int, size: int) -> int:
 
 
 def add_shape(state: int, value: int, ndim: int, dense: int) -> int:
-    """Note an array's extents, and its strides if it is not dense, at LAST_SHAPE, as far as there is room."""
+    """Note an array's extents, and its strides if it is not dense, at LAST_SHAPE.
+
+    Without room it is said to have those that come first: so nobody looks behind what there is, and what was
+    read is of no use.
+    """
     s = i64(state)
     shapes, used = i64(s.shapes), s.shape_words
     s.shape_words = used + ndim * (2 - dense)
@@ -92,6 +96,8 @@ def add_shape(state: int, value: int, ndim: int, dense: int) -> int:
             shapes[used + d] = i64(obj(value).dims)[d]
             if dense == 0:
                 shapes[used + ndim + d] = i64(obj(value).strides)[d]
+    else:
+        s.last_shape, s.last_axes = 0, -1
     return 0
 
 

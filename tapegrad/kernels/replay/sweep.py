@@ -75,6 +75,9 @@ def find_marks(state: int) -> int:
     s = i64(state)
     word, flags, operations, k = i64(s.word), u8(s.flags), i64(s.operations), s.position
     while k >= s.oldest:
+        if flags[k] == 0:
+            k = flagged(s.flags, k, s.oldest)
+            continue
         if flags[k] & (NEED | MARK) == NEED | MARK:
             opcode, status = word[k] & 0xFFFF, DONE
             if opcode == LINK and s.links_lead:
@@ -87,7 +90,7 @@ def find_marks(state: int) -> int:
                 s.position = k
                 return status
             s.reached_count += flags[k] & SINK != 0
-        k = flagged(s.flags, k - 1, s.oldest)
+        k -= 1
     s.position = s.records - 1
     return DONE
 
@@ -265,18 +268,20 @@ def read_reached(state: int, log: int) -> int:
     for q in range(s.seed_count):
         flags[i64(s.seeds)[q]] = MARK
     while k >= s.oldest:
-        if flags[k] != 0:
-            if read_record(state, k) == 0:
-                return 0
-            w = i64(word)[k]
-            form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
-            first, rest = (w >> 16) & 0xFFFF, w >> 32
-            if form != NONE and first > s.oldest:
-                flags[first - 1] = MARK
-            if (form == TWO or form == CHAIN) and rest > s.oldest:
-                flags[rest - 1] = MARK
-            s.read_count += 1
-        k = flagged(s.flags, k - 1, s.oldest)
+        if flags[k] == 0:
+            k = flagged(s.flags, k, s.oldest)
+            continue
+        if read_record(state, k) == 0:
+            return 0
+        w = i64(word)[k]
+        form = i64(s.operations)[ROW * (w & 0xFFFF) + FORM]
+        first, rest = (w >> 16) & 0xFFFF, w >> 32
+        if form != NONE and first > s.oldest:
+            flags[first - 1] = MARK
+        if (form == TWO or form == CHAIN) and rest > s.oldest:
+            flags[rest - 1] = MARK
+        s.read_count += 1
+        k -= 1
     return s.shape_words <= s.capacity
 
 
