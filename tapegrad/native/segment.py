@@ -192,16 +192,19 @@ class Segment:
         self, x: np.ndarray, directions: Sequence[np.ndarray], ct: np.ndarray, lanes: int
     ) -> np.ndarray:
         spec = (lanes,) * len(directions)
-        values, statements, recording = self.run(x, directions, spec, ct is not None)
+        values, statements, recording = self.run(x, directions, spec)
         place = sum(places_of(spec))
         if ct is None:
             return values[:, place].copy()
         return sweep(recording, spec, statements, ct, self.size, place)
 
     def run(
-        self, x: np.ndarray, directions: Sequence[np.ndarray], spec: Spec, record: bool
-    ) -> tuple[np.ndarray, np.ndarray, Recording | None]:
-        """Run the function again on dual numbers: its results' components and statements, and the tape."""
+        self, x: np.ndarray, directions: Sequence[np.ndarray], spec: Spec
+    ) -> tuple[np.ndarray, np.ndarray, Recording]:
+        """Run the function again on dual numbers: its results' components and statements, and the tape.
+
+        There is one also where it is not swept: what is on no tape does not move.
+        """
         function = self.function
         if function.once:
             raise UnsupportedOpError(
@@ -214,10 +217,9 @@ class Segment:
             values[:, place] = direction
             if lanes == MARKED:
                 values[:, 2 * place] = parts_by(direction)
-        recording = Recording(self.size) if record else None
-        address = recording.address if recording is not None else 0
+        recording = Recording(self.size)
         known: dict[int, np.ndarray] = {}
-        args = [self._again(arg, spec, values, address, known) for arg in self.args]
+        args = [self._again(arg, spec, values, recording.address, known) for arg in self.args]
         result = explain.call(twin_of(function.primal, spec, True), function, args)
         found: list[np.ndarray] = []
         outputs_of(result, spec, found)
