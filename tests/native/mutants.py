@@ -136,8 +136,8 @@ BRANCHES = {
     ),
     "what leaves ends a record without its statements": (
         "record",
-        "                self._end(b, kind, tape, start, count)",
-        "                self._end(b, kind, tape, start, b.sub(count, ir.Constant(I64, 1)))",
+        "                self._end(b, tape, start, count)",
+        "                self._end(b, tape, start, b.sub(count, ir.Constant(I64, 1)))",
     ),
     "what has left is seen to by each way": (
         "record",

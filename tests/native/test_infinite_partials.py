@@ -194,3 +194,14 @@ def test_a_number_is_a_constant_until_something_with_a_derivative_is_added():
     x = tg.tensor(point, requires_grad=True)
     (g,) = tg.grad(by_hand(x), x, create_graph=True)
     np.testing.assert_allclose(tg.func.hvp(native)(point, v), tg.grad(g @ v, x)[0].numpy(), rtol=1e-13)
+
+
+def test_a_second_derivative_by_way_of_tangents_where_there_are_several_results():
+    def both(a, b):
+        return a * b, a / (b + 2.0)
+
+    def product(function):
+        return lambda x: np.multiply(*function(x[0], x[1]))
+
+    found, expected = (tg.func.hessian(product(f))(np.array([0.7, 1.3])) for f in (tg.njit(both), both))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
