@@ -70,7 +70,6 @@ OTHERS = (
     Limit("ops.triangles", "AT_ONCE", "multiplications of a product in the rule of QR"),
     Limit("ops.triangles", "COLUMNS", "right sides of a triangular system"),
     Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),
-    Limit("ops.lapack", "EXACT", "rows and right sides of a system solved by products with LAPACK's bits"),
     Limit("ops.lapack", "LARGEST", "logarithm of a determinant"),
     Limit("ops.kinks", "TERMS", "products and sums between a square and its root"),
     Limit("ops.primitive", "MASK_BITS", "axes of a reduction"),

@@ -771,14 +771,6 @@ def rows_of_factors(n):
         gradient_is(lambda m: np.real(np.log(np.linalg.det(m))), leaf(m), inverse.T.conj(), scale)
 
 
-@crosses("ops.lapack", "EXACT")
-def rows_in_lapacks_order(n):
-    a = np.random.default_rng(n).normal(size=(n, n))
-    for right in (a[:, :5], a[::-1], np.concatenate([a, a[:, :1]], axis=1)):
-        np.testing.assert_array_equal(np.linalg.solve(leaf(a), right).detach(), np.linalg.solve(a, right))
-    np.testing.assert_array_equal(np.linalg.inv(leaf(a)).detach(), np.linalg.inv(a))
-
-
 @crosses("ops.lapack", "LARGEST")
 def logarithm(n):
     """Determinants up to the largest numbers, and down to the least."""

@@ -20,9 +20,6 @@ from tapegrad.kernels.words import Address
 # Their names where NumPy has integers of 64 bits, and of 32: in its wheels, in Apple's library, in others.
 WIDE = "scipy_{}_64_", "{}_64_", "{}$NEWLAPACK$ILP64", "{}_"
 NARROW = "scipy_{}_", "{}$NEWLAPACK", "{}_"
-# What OpenBLAS tells of itself, by that in NumPy's wheels and in others.
-OPENBLAS = "scipy_openblas_{}64_", "scipy_openblas_{}", "openblas_{}64_", "openblas_{}"
-OPENMP = 2  # whose threads it learns of with its next call
 LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 Functions = dict[str, Callable[..., None]]
@@ -48,7 +45,8 @@ def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtyp
     from numpy.linalg import _umath_linalg
 
     wide = bool(getattr(_umath_linalg, "_ilp64", False))
-    for place in _numpys_libraries():
+    beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
+    for place in (_umath_linalg.__file__, *map(str, beside)):
         for name in WIDE if wide else NARROW:
             try:
                 library = ctypes.CDLL(place)
@@ -60,26 +58,6 @@ def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtyp
                 found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
             return np.dtype(np.int64 if wide else np.int32), found  # type: ignore[return-value]
     return None
-
-
-def numpys_threads() -> Callable[[], int] | None:
-    """Return what tells how many threads NumPy's OpenBLAS has; None for another library."""
-    for place in _numpys_libraries():
-        for name in OPENBLAS:
-            try:
-                library = ctypes.CDLL(place)
-                threads, parallel = (library[name.format(x)] for x in ("get_num_threads", "get_parallel"))
-            except (AttributeError, OSError):
-                continue
-            return None if parallel() == OPENMP else threads
-    return None
-
-
-def _numpys_libraries() -> list[str]:
-    from numpy.linalg import _umath_linalg
-
-    beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
-    return [_umath_linalg.__file__, *map(str, beside)]
 
 
 def numpys_products() -> dict[str, Products]:

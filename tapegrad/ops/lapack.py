@@ -18,14 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.kernels import abi, cache
-from tapegrad.kernels.blas import LETTERS, numpys, numpys_threads
+from tapegrad.kernels.blas import LETTERS, numpys
 from tapegrad.ops import buffers
-from tapegrad.ops.triangles import inverse_of_factors, kernel_of, solve_as_lapack, solve_factors
+from tapegrad.ops.triangles import inverse_of_factors, solve_factors
 from tapegrad.tape import pool
 
 LARGEST = 700  # logarithm of what is a finite number, and no subnormal one
 SMALL = 32  # rows of matrices of which NumPy's own functions are quicker than calls by address
-EXACT = 192  # rows, and right sides, of systems that OpenBLAS solves in one piece
 # How many arguments each has, all of them addresses, and letters among them: Fortran wants their lengths.
 ARGUMENTS = {"gesv": (8, 0), "getrf": (6, 0), "getrs": (9, 1)}
 OF_REFLECTORS = (8, 0), (9, 0)  # the same of the two functions for QR
@@ -128,49 +127,6 @@ def _getrs(
     n, step = at(words), words.itemsize
     letter = b"T" if transposed else b"N"
     lapack.getrs(letter, n, n + step, at(factors), n, at(pivots), at(x), n, n + 2 * step, 1)
-
-
-def _solve_exactly(lapack: Lapack, a: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Overwrite right sides by a**-1 x, with the bits of LAPACK's, and return LU factors and pivots."""
-    known, _ = _gesv(lapack, a, x[:, 0], x.dtype)  # by threads `getrf` has others
-    solve_as_lapack(*known, x)
-    return known
-
-
-_threads = functools.cache(numpys_threads)
-
-
-def _exact(char: str, rows: int, columns: int) -> bool:
-    """Whether that is so for such sizes: systems by products take a third of the time of LAPACK's."""
-    threads = _threads() if char == "d" and max(rows, columns) <= EXACT else None
-    return threads is not None and _exact_by(threads(), char, rows, columns)
-
-
-@functools.lru_cache(maxsize=1024)
-def _exact_by(threads: int, char: str, rows: int, columns: int) -> bool:
-    """Whether it is by so many threads, on which the bits of LAPACK's factors depend."""
-    lapack = functions(char)
-    if lapack is None or kernel_of(char) is None:
-        return False
-    a = np.sin(np.arange(1.0, rows * rows + 1).reshape(rows, rows) ** 2)
-    b = np.cos(np.arange(float(rows * columns)).reshape(rows, columns))
-    (factors, pivots), x = _gesv(lapack, a, b, a.dtype)
-    found = *_solve_exactly(lapack, a, b), b
-    return all(map(np.array_equal, found, (factors, pivots, x)))
-
-
-def inv(a: np.ndarray) -> np.ndarray:
-    """Return what `numpy.linalg.inv` does, to the last bit, or raise what it raises."""
-    n, char = a.shape[-1], a.dtype.char
-    lapack = functions("d") if type(a) is np.ndarray and a.shape == (n, n) and char in "fd" else None
-    if lapack is None or n <= SMALL or not _exact("d", n, n):
-        return np.linalg.inv(a)
-    own, dtype = DTYPES[char]
-    x = pool.empty(a.shape, dtype)
-    x[...] = 0
-    x.reshape(-1)[:: n + 1] = 1
-    _solve_exactly(lapack, a, x)
-    return x.astype(own, copy=False)
 
 
 def solve_square(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -447,11 +403,6 @@ class LU(Kept):
                 for part in x.reshape(-1, *x.shape[-2:]):  # one right side OpenBLAS treats unlike several
                     _getrs(self.lapack, *known, part)
                 return x.mT.astype(self.own, copy=False)
-            if b.ndim == 2 and _exact(self.dtype.char, *b.shape):
-                x = pool.empty(b.shape, self.dtype)
-                x[...] = b
-                self._saved[:] = _solve_exactly(self.lapack, a, x), None
-                return x.astype(self.own, copy=False)
             known, x = _gesv(self.lapack, a, b, self.dtype)
             self._saved[:] = known, None
             return x.astype(self.own, order="C", copy=False)

@@ -22,9 +22,9 @@ from tapegrad.tape import pool
 BLOCK = 16  # rows that are eliminated one by one; a power of two
 AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
-# What the kernel solves: a triangular system; one with LU factors, also in LAPACK's order, with their
-# transpose, and that with the identity on its right.
-LOWER, UPPER, FACTORS, EXACT, TRANSPOSED, INVERSE = range(6)
+# What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
+# identity on its right.
+LOWER, UPPER, FACTORS, TRANSPOSED, INVERSE = range(5)
 ELIMINATION = '''"""Elimination of unknowns of triangular systems, by products of matrices."""
 import numpy as np
 from llvmlite import ir
@@ -55,55 +55,46 @@ def call(typing, address, *kinds):
     return types.void(types.int64, types.StarArgTuple(kinds)), code
 
 
-@njit(boundscheck=BOUNDS, error_model="numpy", fastmath={{"contract"}})
-def eliminate(gemm, t, row, column, upper, unit, identity, exact, x, begin, end):
+@njit(boundscheck=BOUNDS, error_model="numpy")
+def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
     """Overwrite some columns of x by t**-1 x; of t a row, and a column, begin so many elements after another.
 
-    If x is the `identity` and t a lower triangle, nothing is computed of the zeros above. If `exact`, each
-    element is the sum of the same products in the same order as by OpenBLAS's functions.
+    If x is the `identity` and t a lower triangle, nothing is computed of the zeros above.
     """
-    n, one, done = len(x), {dtype}(1), 0
-    while done < n:
-        size = BLOCK
-        while size > n - done:
-            size //= 2
-        if exact and upper and (n - done) % BLOCK:
-            size = (n - done) & (done - n)
+    n, one = len(x), {dtype}(1)
+    for done in range(0, n, BLOCK):
         if done:  # what is known is put into as many rows more as make the products large
-            known = done if exact else done & -done
-            rows = size if exact else min(known, n - done)
+            known = done & -done
+            rows = min(known, n - done)
             first, source = (n - done - rows, n - done) if upper else (done, done - known)
             stop = done if identity else end
             call(gemm, ord("N"), ord("N") if column == 1 else ord("T"), stop - begin, rows, known, -one,
                  x[source:, begin:], x.shape[1], t[first * row + source * column :], max(row, column), one,
                  x[first:, begin:], x.shape[1])
+        size = min(BLOCK, n - done)
         top = n - done - size if upper else done
-        step = -1 if upper else 1  # from the row that is found first
         stop = top + size if identity else end
         for left in range(begin, stop, COLUMNS):
             right = min(left + COLUMNS, stop)
             for k in range(size):
                 i = top + size - 1 - k if upper else top + k
-                j, out = i - k * step, x[i, left:right]
-                at = i * row + j * column
-                for _ in range(k // 4):
-                    a, b = x[j, left:right], x[j + step, left:right]
-                    c, d = x[j + 2 * step, left:right], x[j + 3 * step, left:right]
-                    p, q = t[at], t[at + step * column]
-                    r, s = t[at + 2 * step * column], t[at + 3 * step * column]
+                out, at, near = x[i, left:right], i * row, i + 1 if upper else top
+                fours = near + k // 4 * 4
+                for j in range(near, fours, 4):
+                    a, b = x[j, left:right], x[j + 1, left:right]
+                    c, d = x[j + 2, left:right], x[j + 3, left:right]
+                    p, q = t[at + j * column], t[at + (j + 1) * column]
+                    r, s = t[at + (j + 2) * column], t[at + (j + 3) * column]
                     for l in range(len(out)):
                         out[l] = out[l] - p * a[l] - q * b[l] - r * c[l] - s * d[l]
-                    j, at = j + 4 * step, at + 4 * step * column
-                for _ in range(k % 4):
-                    p, a = t[at], x[j, left:right]
+                for j in range(fours, near + k):
+                    p, a = t[at + j * column], x[j, left:right]
                     for l in range(len(out)):
                         out[l] -= p * a[l]
-                    j, at = j + step, at + step * column
                 if not unit:
-                    p = one / t[at]
+                    p = t[at + i * column]
                     for l in range(len(out)):
-                        out[l] *= p
-        done += size
+                        out[l] /= p
 
 
 '''
@@ -117,7 +108,7 @@ def exchange(x, i, j):
        "int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
 def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
     t, x = carray(matrix, (n - 1) * (row + column) + 1), carray(right, (n, m))
-    if {FACTORS} <= what <= {EXACT}:
+    if what == {FACTORS}:
         for i in range(n):
             exchange(x, i, pivots[i] - 1)
     if what == {INVERSE}:
@@ -126,9 +117,8 @@ def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
             x[i, i] = 1
     for upper in range(2):
         if what > {UPPER} or what == upper:
-            unit, identity = (what < {TRANSPOSED}) != (upper == 1), what == {INVERSE} and not upper
-            eliminate(gemm, t, row, column, upper == 1, unit and what > {UPPER}, identity, what == {EXACT}, x,
-                      0, m)
+            unit, identity = (what == {FACTORS}) != (upper == 1), what == {INVERSE} and not upper
+            eliminate(gemm, t, row, column, upper == 1, unit and what > {UPPER}, identity, x, 0, m)
     if what >= {TRANSPOSED}:
         for i in range(n - 1, -1, -1):
             exchange(x, i, pivots[i] - 1)
@@ -174,8 +164,7 @@ def reverse(gemm, u, x):
             side, corner = x[first:, top:], x[first:, first:]
             call(gemm, ord("N"), ord("N"), end - top, size, end - top, -one - one, x[top:, top:], n,
                  u[first:, top:], n, one, side, n)
-            eliminate(gemm, flat[first * (n + 1) :], n, 1, True, False, False, False, x[first:top], top,
-                      end)
+            eliminate(gemm, flat[first * (n + 1) :], n, 1, True, False, False, x[first:top], top, end)
             call(gemm, ord("C"), ord("N"), size, size, end - top, -one, side, n, u[first:, top:], n, one,
                  corner, n)
             mirror(x, first, top, top, end)
@@ -242,7 +231,7 @@ def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, squa
         mirror(inner)
         product(gemm, -one, q, inner, kept, x)
         adjoint(x, moved)
-        eliminate(gemm, r.reshape(-1), n, 1, True, False, False, False, moved, 0, m)
+        eliminate(gemm, r.reshape(-1), n, 1, True, False, False, moved, 0, m)
         adjoint(moved, x)
 '''
 EIGH = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), int64, int64, CPointer({dtype}),"
@@ -343,11 +332,6 @@ def solve_triangle(r: np.ndarray, x: np.ndarray, adjoint: bool = False) -> np.nd
 def solve_factors(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray, transposed: bool) -> None:
     """Overwrite x by a**-1 x, or by that of the transpose of a, whose LU factors and pivots these are."""
     _solve(TRANSPOSED if transposed else FACTORS, factors.T if transposed else factors, x, pivots)
-
-
-def solve_as_lapack(factors: np.ndarray, pivots: np.ndarray, x: np.ndarray) -> None:
-    """Overwrite a matrix x by a**-1 x, each element added up in the order of OpenBLAS's functions."""
-    _solve(EXACT, factors, x, pivots)
 
 
 def inverse_of_factors(factors: np.ndarray, pivots: np.ndarray) -> np.ndarray:

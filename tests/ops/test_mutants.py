@@ -62,7 +62,7 @@ EQUIVALENT = {
 BY_ADDRESS = {
     r"functions, .*: right operand dropped in .* \+ \[ctypes.c_size_t\]": "lengths that nothing reads",
     r"lapack.getrs\(.*, 1\)$": "lengths that nothing reads, or a place for info",
-    r"(_proved|_logarithms|_ufuncs|_exact), .*: another number": "another proof",
+    r"(_proved|_logarithms|_ufuncs), .*: another number": "another proof",
     r"_logarithms, .*: right operand dropped in": "addresses are as long as other integers",
     r"lapack.eigh, .*: branches exchanged": "NumPy's way",
     r"another number in 0 \| of _words|another number in 1 \| of np.(ones|empty)": "not read",
@@ -72,7 +72,6 @@ BY_ADDRESS = {
     r"through_(cholesky|eigh), .*: (another number in 1 \| of|sign dropped in) -1": "a square matrix",
     r"through_(qr|eigh), .*: another number in [23] \| of \([23], n, n\)": "more room",
     r"LU.solve, .*: another number in [12] \| of (:1|-2)": "NumPy's way",
-    r"LU.solve, .* in 2 \| of b.ndim == 2": "LAPACK's way",
     r"LU.solve, .*(dropped|exchanged|number) in .*(\(0,\)|b.ndim - 2)": "any right side, or none",
     r"LU.solve, .*: another number in 1 \| of -1": "any negative extent is unknown to NumPy",
     r"_fits, .* x.size > 0": "NumPy's way",
@@ -81,10 +80,6 @@ BY_ADDRESS = {
     r"lapack._by_reflectors, .* buffers.LARGE": "another way to the same",
     r"lapack.triangular_factor, .*: another comparison in": "another limit between two ways to one result",
     r"lapack.qr, .*: another number in 2": "NumPy's way",
-    r"lapack._exact(_by)?, .*": "LAPACK's way, or another proof",
-    r"_solve_exactly, .* of \(:, 0\)": "any right side",
-    r"lapack.inv, .*: another comparison in": "NumPy's way",
-    r"lapack.inv, .*: (sign dropped|another number) in -?1 \| of": "a square matrix, or any negative extent",
     r"lapack._room, .*": "less room, or more: another time",
     r"_factorise, .*: another number in 0": "not read, or as much room",
 }  # fmt: skip
