@@ -213,7 +213,7 @@ PLANTED = {
         columns = loss._tape.sealed()
         addresses = columns.words[2 * columns.n : 3 * columns.n]
         k = [k for k in range(columns.n) if columns.shape(k) == (6,)][0]
-        addresses[k] += 8 * ({by} ** 2 + 1)  # a few kilobytes away other memory of the sweep may lie
+        addresses[k] += 8 * ({by} ** 4 + 1)  # a few megabytes away other memory of the sweep may lie
         attempt(loss)
         """,
     "a stride": """
