@@ -11,7 +11,6 @@ import numpy as np
 
 from tapegrad.autograd.hooks import from_array, replaced
 from tapegrad.autograd.provenance import Provenance, escape_error, nobody, once_error, once_only
-from tapegrad.config import guard_setting
 from tapegrad.core.base import Handle, has_tangent, requires_grad
 from tapegrad.core.dispatch import alias_apart, is_externally_writable
 from tapegrad.core.forward_mode import Level
@@ -52,9 +51,7 @@ class Kept:
             self.snapshot, self.original = x, lambda: x
         self.checksum: int | None = None
         if place is None and is_externally_writable(x):
-            self.snapshot = alias_apart(self.snapshot)
-            if self.snapshot._v is x._v and guard_setting() == "checksum":
-                self.checksum = checksum(x._v)
+            self.snapshot, self.checksum = alias_apart(self.snapshot)
 
     def verify(self, name: str) -> None:
         """See that what was saved is what it was."""

@@ -188,7 +188,7 @@ class _Enough(Exception):
 def _kept(x: Tensor, outer: Packing | None) -> Callable[[], Tensor]:
     """Return what gives an argument back; what an outer checkpoint can compute again is not kept."""
     if isinstance(x, Handle):
-        known = alias_apart(x)
+        known, _ = alias_apart(x)
         return (lambda: alias_of(known)) if outer is None else outer.keep(x)
     if type(x) is tuple:
         parts = [_kept(part, outer) for part in x]

@@ -34,7 +34,7 @@ from tapegrad.ops import forward
 from tapegrad.ops.primitive import BY_OPCODE, Attributes, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
-from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, close, current, local
+from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, checksum, close, current, local
 
 F = TypeVar("F", bound=Callable[..., Any])
 enabled = _enabled.get
@@ -580,17 +580,19 @@ def is_externally_writable(x: Any) -> bool:
     return isinstance(x, ndarray)
 
 
-def alias_apart(x: Handle) -> Handle:
-    """A handle with a Tensor's value and history, with a copy of memory that others can write to.
+def kept_apart(value: np.ndarray) -> tuple[np.ndarray, int | None]:
+    """An array that others can write to as it is kept: a copy, or itself; a checksum where it is compared."""
+    if guard_setting() == "checksum" and value.nbytes > COPIED and value.flags.forc:
+        return value, checksum(value)
+    return value if guard_setting() == "off" else value.copy(order="K"), None
 
-    Memory that is to be compared instead, or is not to be guarded, is the Tensor's.
-    """
-    out: Handle = alias_of(x)
-    if is_externally_writable(x) and guard_setting() != "off":
-        value, compared = x._v, guard_setting() == "checksum" and x._v.flags.forc
-        if value.nbytes <= COPIED or not compared:
-            out._v = value.copy()
-    return out
+
+def alias_apart(x: Handle) -> tuple[Handle, int | None]:
+    """A handle with a Tensor's value, kept apart from others who can write to it, and history; a checksum."""
+    out, known = alias_of(x), None
+    if is_externally_writable(x):
+        out._v, known = kept_apart(x._v)
+    return out, known
 
 
 def is_view_of(value: Operand | None, x: Operand | None) -> bool:

@@ -640,11 +640,10 @@ def _life(x: Handle) -> Life:
     whole = x if storage is None else storage.whole
     life: Life | None = extra(whole).shown() if is_externally_writable(whole) else None
     if life is None:
-        life, others = Life(), _read_elsewhere(storage)
+        life = Life()
         _expose(x, storage, life)  # first: what other threads record meanwhile does not keep the memory
         _part_with_others(x, storage)
-        # to tapes it is another one from now on
-        _tell(x, storage, _unrecorded(alias_of(whole), whole._v), others)
+        _plain(x, storage, lambda: None)  # to tapes it is another one from now on
         _expose(x, extra(x).storage, life)
     return life
 

@@ -20,9 +20,8 @@ from tapegrad.autograd import grad
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.function import Function, FunctionCtx
 from tapegrad.autograd.hooks import from_array
-from tapegrad.config import guard_setting
 from tapegrad.core.base import has_tangent, requires_grad, value_of
-from tapegrad.core.dispatch import COPIED, as_tape_value, with_metadata
+from tapegrad.core.dispatch import as_tape_value, kept_apart, with_metadata
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, within
 from tapegrad.errors import BorderError, GradientError, MutationError
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
@@ -107,11 +106,9 @@ class Call:
 
     def _keep(self, k: int, x: np.ndarray) -> None:
         """Keep an array that others can write to, as tapes do."""
-        if guard_setting() == "checksum" and x.nbytes > COPIED and x.flags.forc:
-            self.guards[k] = checksum(x)
-        elif guard_setting() != "off":
-            x = x.copy(order="K")
-        self.leaves[k] = x
+        self.leaves[k], known = kept_apart(x)
+        if known is not None:
+            self.guards[k] = known
 
     def verify(self) -> None:
         """See that arrays are what they were."""

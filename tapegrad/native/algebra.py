@@ -475,7 +475,7 @@ def choice(condition: Truth | bool, a: Number | float, b: Number | float) -> Any
 
 
 def where(truth: Truth, a: Number, b: Number) -> Number:
-    """Return one of two numbers as `choice` does; it is active where either of them does, as for Tensors."""
+    """Return one of two numbers as `choice` does; it is active where either of them is, as for Tensors."""
     first, second = _alike(truth.emit, (a, b))
     if not isinstance(first, Dual):
         return choice(truth, first, second)

@@ -263,16 +263,9 @@ def sink_of(tape: int, x: int) -> int:
     g, place = i64(shared()), 0
     if obj(x).type != g.tensor_type:
         return 0
-    at, value, state = obj(x).at, obj(x).v, obj(x).extra
-    if state != g.none_at_all:
-        cells = call(g.get_attribute, state, g.cells_text)
-        if cells == 0:
-            invoke(g.error_clear)
-            return 0
-        known = knows_any(tape, cells)
-        invoke(g.decref, cells)
-        if known:
-            return 0
+    at, value = obj(x).at, obj(x).v
+    if has_previous_cells(x, tape):
+        return 0
     if obj(x).tape != tape:
         if obj(x).tape != g.none_at_all or at == g.none_at_all or at == 0:
             return 0
@@ -324,19 +317,26 @@ def is_waited_for(x: int) -> int:
     return has_items(hooks, g.accumulated_text)
 
 
-def knows_any(tape: int, cells: int) -> int:
-    """Whether a tape has imported a leaf by one of these cells, given as weak references."""
-    g, args = i64(shared()), stack(1)
-    for k in range(obj(cells).size):  # an empty tuple, or a list
+def has_previous_cells(x: int, tape: int) -> int:
+    """Whether a tape, or any if that is 0, knows a leaf by what it was before its value or role changed."""
+    g, state, args, known = i64(shared()), obj(x).extra, stack(1), 0
+    if state == g.none_at_all:
+        return 0
+    cells = call(g.get_attribute, state, g.cells_text)
+    if cells == 0:
+        invoke(g.error_clear)
+        return 1
+    for k in range(obj(cells).size):  # weak references, in an empty tuple or a list
         cell = call(g.vectorcall, i64(obj(cells).items)[k], args, 0, 0)
         if cell == 0:
             invoke(g.error_clear)
-            return 1
-        known = imports_of(tape, cell)
-        invoke(g.decref, cell)
-        if known != 0:
-            return 1
-    return 0
+            known = 1
+        elif cell != g.none_at_all and tape == 0:
+            known = 1
+        elif cell != g.none_at_all and imports_of(tape, cell) != 0:
+            known = 1
+        drop_position(cell, 0)
+    return drop_position(cells, known)
 
 
 def is_number(x: int) -> int:
@@ -623,32 +623,13 @@ def are_young(tape: int, held: int, n: int) -> int:
             at = obj(x).at
             if obj(x).tape != g.none_at_all or at == 0 or at == g.none_at_all:
                 return 0
-            if obj(at).type != g.cell_type or has_previous_cells(x):
+            if obj(at).type != g.cell_type or has_previous_cells(x, 0):
                 return 0
             if obj(at).cell_since == g.none_at_all:
                 return 0
             if call(g.long_as, obj(at).cell_since) != call(g.long_as, obj(tape).serial):
                 return 0
     return 1
-
-
-def has_previous_cells(x: int) -> int:
-    """Whether tapes know a leaf by what it was before its value or its role changed."""
-    g, state, args, known = i64(shared()), obj(x).extra, stack(1), 0
-    if state == g.none_at_all:
-        return 0
-    cells = call(g.get_attribute, state, g.cells_text)
-    if cells == 0:
-        invoke(g.error_clear)
-        return 1
-    for k in range(obj(cells).size):  # an empty tuple, or a list
-        cell = call(g.vectorcall, i64(obj(cells).items)[k], args, 0, 0)
-        if cell == 0:
-            invoke(g.error_clear)
-        elif cell != g.none_at_all:
-            known = 1
-        drop_position(cell, 0)
-    return drop_position(cells, known)
 
 
 def is_among(numbers: int, q: int) -> int:
