@@ -257,7 +257,7 @@ def keys_of(x: Tensor) -> list[Key]:
     at = strip_tangents(x) if has_tangent(x) else x
     if at._tape is not None:
         return [(at._tape, (at._at >> 2) - 1)]
-    return [at._at, *previous_cells(x)]
+    return list(dict.fromkeys([at._at, *previous_cells(x)]))  # once each, while another thread renews it
 
 
 def inputs_of(inputs: Differentiated, what: str) -> list[Tensor]:

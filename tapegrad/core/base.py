@@ -115,7 +115,7 @@ def previous_cells(x: Handle) -> list[Cell]:
     for dead in [r for r in cells if r() is None]:
         with suppress(ValueError):  # another thread was faster
             state.cells.remove(dead)
-    return list(dict.fromkeys(cell for r in cells if (cell := r()) is not None))
+    return [cell for r in cells if (cell := r()) is not None]
 
 
 def note_cell(state: Extra, cell: Cell) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import base
 from tapegrad.core.dispatch import COPIED
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi, machine
@@ -93,6 +94,16 @@ def test_a_leaf_that_an_older_tape_knew_as_another_one(sweep, change, monkeypatc
         z = np.sum(x * 3.0) + y
         assert z._tape is not y._tape
         assert SWEEPS[sweep](z, x).tolist() == (2 * x + 3).tolist()
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_a_leaf_that_another_thread_is_about_to_renew(sweep):
+    """Tapes know it by one cell, which is noted already as a previous one, by two threads."""
+    x = leaf()
+    y = np.sum(x * x)
+    for _ in range(2):
+        base.note_cell(base.extra(x), x._at)
+    assert SWEEPS[sweep](y, x).tolist() == (2 * x).tolist()
 
 
 def test_threads_that_are_given_out_one_memory_share_it():
