@@ -78,13 +78,12 @@ class Extra:
     @property
     def exposed(self) -> bool:
         """Whether others may write to the memory."""
-        shown = self.shown
-        if shown is None or shown is True:
-            return shown is True
-        if shown() is None:
-            self.shown = None
-            return False
-        return True
+        while (shown := self.shown) is not None:
+            if shown is True or shown() is not None:
+                return True
+            if self.shown is shown:  # else another thread has just given it out anew
+                self.shown = None
+        return False
 
 
 # CPython lets the objects of a class share the names that the first of them have set. An object that sets
@@ -200,7 +199,10 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         memory, changed, value, tape = storage.memory, now is not of, None, None
         if changed:
-            value = moved(view._v, of, now, memory.root)
+            root = memory.root
+            if x._v is not now:  # another thread has exchanged both
+                continue
+            value = moved(view._v, of, now, root)
         if detached or (view._tape is None and requires_grad(x) and not (changed and _enabled.get())):
             own = Storage(view, alias_of(view), memory, detached)
             own.origin = None if detached else storage

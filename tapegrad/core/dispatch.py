@@ -100,14 +100,16 @@ def import_operand(tape: Tape, x: Operand) -> Position:
             return int(x._at)
         if source is not None:
             return tape.link(source, x._at, x._v)
-        cell = x._at
+        cell, value = x._at, x._v  # of one moment
         state = x._extra
         if cell is None:
             cell = x._at = Cell(x)
         leaf = state is not None and state.requires_grad
+        if is_externally_writable(x):  # since it was asked; who gives it out later sees that this holds it
+            raise TapeClosed
         if state is not None and state.inference:
-            return tape.constant(None, x._v)  # unknown to the tape, so that each use is looked at
-        return tape.leaf(cell, x._v) if leaf else tape.constant(cell, x._v)
+            return tape.constant(None, value)  # unknown to the tape, so that each use is looked at
+        return tape.leaf(cell, value) if leaf else tape.constant(cell, value)
     if type(x) is float or type(x) is int or type(x) is bool:
         return tape.number(float(x))
     return tape.constant(None, x if type(x) is float64 else as_tape_value(x))
@@ -353,7 +355,7 @@ def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: 
             tape, at = _commit(op, value, operands, attrs, newest, foreign, packing, packed)
             break
         except TapeClosed:
-            continue
+            foreign = True  # since then, perhaps
     if type(mode) is bool:
         return wrap(value, tape, at)
     return _wrapped(mode, op, value, operands, attrs, tape, at)

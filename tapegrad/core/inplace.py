@@ -594,7 +594,8 @@ def _plain(x: Handle, storage: Storage | None, change: Callable[[], object]) -> 
     if not is_externally_writable(whole):
         _part_with_others(x, storage)
     change()
-    _tell(x, storage, _unrecorded(alias_of(whole) if old is None else old, whole._v), others)
+    out = _unrecorded(alias_of(whole) if old is None else old, whole._v)
+    _tell(x, _storage(x), out, others)  # once more, as a view may have been made meanwhile
 
 
 class Loan:

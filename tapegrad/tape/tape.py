@@ -99,7 +99,10 @@ class Cell:
 
 
 class TapeClosed(Exception):
-    """A finalizer or a handler closed the tape while a record was on its way to it: record anew."""
+    """A finalizer or a handler closed the tape while a record was on its way to it: record anew.
+
+    So it is where another thread gave out what is to be imported.
+    """
 
 
 class Outgrown(BaseException):

@@ -1,6 +1,7 @@
 """Leaves whose memory others can write to, as what `numpy()` gave out lives: each use has its own values."""
 
 import itertools
+import os
 import sys
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.core import base
 from tapegrad.core.dispatch import COPIED
+from tapegrad.core.storage import sharing
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
@@ -133,6 +135,68 @@ def test_threads_that_are_given_out_one_memory_share_it():
         sys.setswitchinterval(before)
 
 
+def part_written(x):
+    y = 1.0 * x
+    y[1:] = x[1:]
+    return y
+
+
+USED_MEANWHILE = {
+    "function": lambda x: np.sin(x) * 1.0, "number": lambda x: 3.0 * x, "element": lambda x: x[1] * x[0],
+    "slices": lambda x: x[:-1] * x[1:], "joined": lambda x: np.concatenate([x, x[1:]]), "sum": np.sum,
+    "write": part_written,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [5, LARGE // 8 + 1])
+@pytest.mark.parametrize("lent", [False, True])
+@pytest.mark.parametrize("use", USED_MEANWHILE)
+def test_a_leaf_that_another_thread_gives_out_while_it_is_recorded(use, lent, n):
+    """Wherever a use calls Python; what nothing refers to any more is filled with no numbers."""
+    wanted = given_out_at(use, n, lent, 0)
+    for place in itertools.count(1):
+        found = given_out_at(use, n, lent, place)
+        if found is None:
+            break
+        assert found == wanted, place
+    assert place > 1
+
+
+def given_out_at(use, n, lent, place):
+    """The gradient of a use of a leaf that is given out by its call of Python of this number, or None."""
+    x, given_out, others, entered = leaf(n), [], [], itertools.count(1)
+    tapes.close(tapes.current())
+    if lent:
+        given_out.append(x.detach().numpy())
+
+    def give_out():
+        value = x._v
+        given_out.clear()
+        with tg.no_grad():
+            given_out.append(x.numpy())
+        if value is not x._v and sys.getrefcount(value) == abi.IN_A_LIST:
+            value[...] = np.nan
+        del value
+        others.extend(leaf(n) for _ in range(3))  # where what is gone was
+
+    def look(frame, event, _):
+        ours = frame.f_code.co_filename.startswith(os.path.dirname(tg.__file__))
+        if event == "call" and ours and not sharing()._is_owned() and next(entered) == place:
+            thread = threading.Thread(target=give_out)
+            thread.start()
+            thread.join(60)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        y = USED_MEANWHILE[use](x)
+    finally:
+        sys.setprofile(before)
+    if place and not others:
+        return None
+    return tg.grad(np.sum(y * 1.0) + np.sum(x * 3.0), x)[0].tolist()
+
+
 @pytest.mark.parametrize("sweep", SWEEPS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("nbytes", [8, LARGE - 8, LARGE, LARGE + 8, COPIED - 8, COPIED, COPIED + 8])
@@ -223,8 +287,7 @@ def compare_with_a_leaf_of_nobody_elses(use, nbytes, dtype, sweep):
         at[:] = 0.0
     assert np.array_equal(results[0].detach().numpy(), given_out)
     found, wanted = (
-        SWEEPS[sweep](np.real(w), leaf_).detach().numpy()
-        for w, leaf_ in zip(twice, (x, mine), strict=True)
+        SWEEPS[sweep](np.real(w), leaf_).detach().numpy() for w, leaf_ in zip(twice, (x, mine), strict=True)
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-6 if dtype == "float32" else 1e-14)
     at[:] = before

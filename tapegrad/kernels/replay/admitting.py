@@ -24,19 +24,26 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     PLACE: where it stands on the tape; else NEW_CONST is its value, to be recorded as a constant. That is
     SECURED where the operand is memory that others can write to, so that no view of it may be recorded.
     """
-    g, f, x = i64(shared()), i64(frame), i64(items)[q]
-    at, value, kind, fresh = 0, x, obj(x).type, 0
-    if kind == g.tensor_type:
+    g, x, size = i64(shared()), i64(items)[q], -1
+    value = x
+    if obj(x).type == g.tensor_type:
         value = obj(x).v
-    at = position(tape, x)
-    if kind == g.tensor_type and obj(x).v != value:
-        value = 0  # written to by a finalizer
-    if value == 0:
+    if value != 0:
+        invoke(g.incref, value)  # from now on, as another thread may exchange it wherever Python is called
+        i64(frame)[VALUE + q] = value
+        size = admitted(sheet, tape, frame, q, items, n)
+        if size < 0:
+            invoke(g.decref, value)
+    return size
+
+
+def admitted(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
+    """As `admit`, of an operand whose value is held in the frame."""
+    g, f, x = i64(shared()), i64(frame), i64(items)[q]
+    value, kind, fresh = f[VALUE + q], obj(x).type, 0
+    at, size = position(tape, x), size_of(value)
+    if size < 0 or (kind == g.tensor_type and obj(x).v != value):  # written to by a finalizer
         return drop_position(at, -1)
-    size = size_of(value)
-    if size < 0:
-        return drop_position(at, -1)
-    f[VALUE + q] = value
     if at == 0 and kind == g.ndarray_type:
         if obj(x).ndim == 0 or obj(x).flags & ALIGNED == 0:
             return -1
@@ -46,7 +53,9 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
     elif at == 0 and is_exposed(x):
         if obj(x).v != value:
             return -1  # written to by a finalizer
-        at, fresh = secured(sheet, tape, q, items, n, value, obj(x).at), SECURED
+        cell = obj(x).at
+        invoke(g.incref, cell)
+        at, fresh = drop_position(cell, secured(sheet, tape, q, items, n, value, cell)), SECURED
         if at == 0:
             return forgive() - 1
     elif at == 0:
@@ -54,21 +63,20 @@ def admit(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> int:
             return -1
         fresh = value  # a scalar of NumPy's
         invoke(g.incref, fresh)
-    invoke(g.incref, value)
-    f[PLACE + q], f[VALUE + q], f[NEW_CONST + q] = at, value, fresh
+    f[PLACE + q], f[NEW_CONST + q] = at, fresh
     return size
 
 
 def is_exposed(x: int) -> int:
     """Whether an operand is a leaf to whose memory others can write."""
     g = i64(shared())
-    if obj(x).type != g.tensor_type:
+    if obj(x).type != g.tensor_type or may_be_recorded(x) == 0:
+        return 0
+    if has(obj(x).extra, g.exposed_text, g.true) == 0:  # asks Python, so before the others
         return 0
     if obj(x).tape != g.none_at_all or obj(x).at == 0 or obj(obj(x).v).type != g.ndarray_type:
         return 0
-    if obj(obj(x).at).type != g.cell_type or may_be_recorded(x) == 0:
-        return 0
-    return has(obj(x).extra, g.exposed_text, g.true)
+    return obj(obj(x).at).type == g.cell_type
 
 
 def secured(sheet: int, tape: int, q: int, items: int, n: int, x: int, cell: int) -> int:

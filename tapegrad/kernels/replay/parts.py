@@ -42,6 +42,7 @@ def part_of(self: int, key: int) -> int:
     if admit(g.getitem_sheet, tape, frame, 0, items, 1) < 0:
         invoke(g.decref, tape)
         return left()
+    x = i64(frame)[VALUE]  # another thread may have exchanged the first one, which nothing held
     out, value = UNHANDLED, call(g.get_item, x, key)
     if value == 0:
         invoke(g.error_clear)  # Python says it better

@@ -123,7 +123,9 @@ def replaced(x: int, new: int) -> int:
         return left()
     count, whole = version_after(x, storage), alias_of(new)
     done = g.none_at_all * (count != 0 and whole != 0)
-    if done != 0 and (obj(x).v != before or obj(x).at != at or storage_alone(x, 0) != storage):
+    if done != 0 and (obj(x).v != before or obj(x).at != at or obj(whole).v != value):
+        done = UNHANDLED
+    elif done != 0 and storage_alone(x, 0) != storage:
         done = UNHANDLED
     if done == g.none_at_all:
         if storage != 0:
@@ -327,10 +329,14 @@ def taken_in(tape: int, frame: int, part: int, new: int, code: int) -> int:
             return 0
     elif number_as(code, number, value) == 0:
         return 0
-    if needs_grad(new):
-        if several != (obj(value).type == g.ndarray_type) or code_of(value) != code:
-            return 0
+    active = needs_grad(new)
+    if active and (several != (obj(value).type == g.ndarray_type) or code_of(value) != code):
+        return 0
+    invoke(g.incref, value)  # from now on, as in `admit`
+    if active:
         at = position(tape, new)
+        if obj(new).v != value:
+            at = drop_position(at, 0)
     elif several:
         shade = shade_for(tape, part)
         if shade != 0:
@@ -342,8 +348,7 @@ def taken_in(tape: int, frame: int, part: int, new: int, code: int) -> int:
     else:
         at = position(tape, value)
     if at == 0 and fresh == 0:
-        return 0
-    invoke(g.incref, value)
+        return drop_position(value, 0)
     f[PLACE], f[VALUE], f[NEW_CONST] = at, value, fresh
     return 1
 
