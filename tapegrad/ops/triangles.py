@@ -19,8 +19,9 @@ from tapegrad.kernels.blas import LETTERS, numpys, numpys_products
 from tapegrad.ops import buffers
 from tapegrad.tape import pool
 
-BLOCK = 16  # rows that are eliminated one by one; a power of two
+BLOCK = 8  # rows that are eliminated one by one; a power of two
 AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
+FEWEST = 16  # rows that are worth such a product of their own
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
 # What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
 # identity on its right.
@@ -33,7 +34,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-BLOCK, COLUMNS, AT_ONCE, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {LINES}
+BLOCK, COLUMNS, AT_ONCE, FEWEST, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {FEWEST}, {LINES}
+TINY = 4 * np.finfo(np.{dtype}).tiny
 
 
 @intrinsic
@@ -93,8 +95,13 @@ def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
                         out[l] -= p * a[l]
                 if not unit:
                     p = t[at + i * column]
-                    for l in range(len(out)):
-                        out[l] /= p
+                    if TINY <= abs(p) <= 1 / TINY:  # else its reciprocal is none, or has fewer digits
+                        p = one / p
+                        for l in range(len(out)):
+                            out[l] *= p
+                    else:
+                        for l in range(len(out)):
+                            out[l] /= p
 
 
 '''
@@ -181,7 +188,7 @@ PRODUCTS = '''@njit(boundscheck=BOUNDS)
 def product(gemm, scale, a, b, kept, out):
     """Overwrite `out` by scale a b + kept out, of so many rows at once that OpenBLAS copies nothing."""
     (m, depth), n = a.shape, b.shape[1]
-    rows = AT_ONCE // (depth * n) if AT_ONCE >= BLOCK * depth * n else m
+    rows = AT_ONCE // (depth * n) if AT_ONCE >= FEWEST * depth * n else m
     for top in range(0, m, rows):
         call(gemm, ord("N"), ord("N"), n, min(rows, m - top), depth, scale, b, n, a[top:], depth, kept,
              out[top:], n)

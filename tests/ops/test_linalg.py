@@ -839,6 +839,19 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_a_triangular_solve_divides_by_what_has_no_reciprocal(dtype):
+    limits = np.finfo(dtype)
+    pivots = np.array(
+        [limits.smallest_subnormal * 3, limits.tiny / 4, limits.max / 4, limits.max / 2, 0.5], dtype
+    )
+    for number in (1, 1j) if dtype in "FD" else (1,):
+        found = triangles.solve_triangle(
+            np.diag(pivots), pivots[:, None] * np.array([[number, -number]], dtype)
+        )
+        np.testing.assert_allclose(found, [[number, -number]] * len(pivots), rtol=4 * limits.eps)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("order", ["C", "F", "A"])  # the last within a larger matrix
 @pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
