@@ -968,6 +968,33 @@ def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkey
 
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_svd_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
+    """Of left and right vectors, of stacks and of several cotangents of the same, of any layout."""
+    of, several = stacks
+    for m, n in ((1, 1), (3, 3), (5, 3), (3, 5), (SMALL + 9, SMALL), (90, 90)):
+        a, left, right = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (
+                random.normal(size=(2, *s))
+                for s in ((*of, m, n), (*several, m, min(m, n)), (*several, min(m, n), n))
+            )
+        )
+        factors = L.svd(a, full_matrices=False)
+        factors = factors[0], np.arange(n, 0, -1, factors[1].dtype)[: min(m, n)] + 0 * factors[1], factors[2]
+        for part, given in ((0, left), (0, left[..., ::-1]), (2, right), (2, np.asarray(right, order="F"))):
+            kept, attrs = given.copy(), {"factors": lapack.Kept(factors), "part": part}
+            found = REGISTRY["svd"].vjp(given, None, (a,), attrs, (0,))[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = REGISTRY["svd"].vjp(given, None, (a,), attrs, (0,))[0]
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            close = 1e3 * np.finfo(dtype).eps * max(abs(wanted).max(), abs(given).max())
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            np.testing.assert_array_equal(given, kept)
+
+
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
     """Of eigenvalues and eigenvectors, of stacks and of several cotangents of the same, of any layout."""
     of, several = stacks
