@@ -68,6 +68,7 @@ OTHERS = (
     Limit("ops.decompositions", "BLOCK", "rows of a triangular matrix"),
     Limit("ops.triangles", "BLOCK", "rows of a triangular system"),
     Limit("ops.triangles", "AT_ONCE", "multiplications of a product in the rule of QR"),
+    Limit("ops.triangles", "FEWEST", "rows of a product in the rule of QR"),
     Limit("ops.triangles", "COLUMNS", "right sides of a triangular system"),
     Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),
     Limit("ops.lapack", "LARGEST", "logarithm of a determinant"),

@@ -17,6 +17,7 @@ from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
 from tapegrad.ops import kinks, lapack
+from tapegrad.ops.triangles import AT_ONCE as MULTIPLICATIONS
 from tapegrad.ops.triangles import (
     BLOCK,
     inverse_of_factors,
@@ -719,14 +720,24 @@ def inverses_and_cotangents_are_those_of_numpy(n):
 
 @crosses("ops.triangles", "AT_ONCE")
 def products_of_the_rule_of_qr(n):
-    columns = math.isqrt(n // BLOCK)  # of more, parts would have fewer rows than a block
-    for rows, k in ((n // 2500, 50), (n // 2500 + 1, 50), (columns + 3, columns), (columns + 3, columns + 1)):
-        random = np.random.default_rng(rows)
-        q, r = np.linalg.qr(random.normal(size=(rows, k)))
-        by_q, by_r = random.normal(size=(rows, k)), random.normal(size=(k, k))
-        upper = np.triu(q.T @ by_q - by_r @ r.T)
-        wanted = by_q - q @ (upper + np.triu(upper, 1).T)
-        np.testing.assert_allclose(through_qr(q, r, by_q, by_r) @ r.T, wanted, rtol=0, atol=1e-8)
+    for rows, k in ((n // 2500, 50), (n // 2500 + 1, 50)):
+        product_of_the_rule_of_qr(rows, k)
+
+
+@crosses("ops.triangles", "FEWEST")
+def rows_of_products_of_the_rule_of_qr(n):
+    columns = math.isqrt(MULTIPLICATIONS // n)
+    product_of_the_rule_of_qr(columns + 3, columns)
+    product_of_the_rule_of_qr(columns + 3, columns + 1)
+
+
+def product_of_the_rule_of_qr(rows, k):
+    random = np.random.default_rng(rows)
+    q, r = np.linalg.qr(random.normal(size=(rows, k)))
+    by_q, by_r = random.normal(size=(rows, k)), random.normal(size=(k, k))
+    upper = np.triu(q.T @ by_q - by_r @ r.T)
+    wanted = by_q - q @ (upper + np.triu(upper, 1).T)
+    np.testing.assert_allclose(through_qr(q, r, by_q, by_r) @ r.T, wanted, rtol=0, atol=1e-8)
 
 
 @crosses("ops.triangles", "COLUMNS", full=True)

@@ -105,7 +105,8 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     update
         Whether `new` was computed from all of x: then its history is that of x from now on.
     """
-    index = plain_index(index)
+    if type(index) is not Flat and type(index) is not Part:
+        index = plain_index(index)
     new = given = new if isinstance(new, Handle) else as_tape_value(sequence(new), what)
     if expected and id(x) in expected and _written_by_program(x, index, new, what, update):
         return
@@ -678,9 +679,12 @@ def _unrecorded(old: Handle, value: np.ndarray | np.generic) -> Handle:
 
 def _part_with_others(x: Handle, storage: Storage | None) -> None:
     """Move handles to memory of their own, unless nothing but them sees theirs."""
+    if storage is None:
+        if not pool.alone([x._v], [1]):
+            _move(x, _storage(x))
+        return
     handles = _sharers(x, storage)
-    values: list[np.ndarray] = [] if storage is None else [storage.memory.root]
-    holders: list[int] = [1] * len(values)
+    values, holders = [storage.memory.root], [1]
     while handles:
         handle = handles.pop()
         for q in range(len(values)):

@@ -17,7 +17,7 @@ import numpy as np
 from tapegrad.ops.buffers import add, matmul, multiply, subtract
 from tapegrad.ops.lapack import solve_square
 from tapegrad.ops.primitive import conj, primitive
-from tapegrad.ops.triangles import through_cholesky, through_eigh, through_qr
+from tapegrad.ops.triangles import through_cholesky, through_eigh, through_qr, through_svd
 
 BLOCK = 64  # rows of the largest constants that are kept
 
@@ -224,11 +224,13 @@ def _by_left(ct, u, s, vh, phases):
     if np.shape(full)[-1] > k:
         rest, outer = full[..., k:], ct[..., k:]
         ct = ct[..., :k] - matmul(rest, matmul(adjoint(outer), u))
-    inner = matmul(adjoint(u), ct)
-    turned = scaled(gaps(s * s) * (inner - adjoint(inner)), s)
-    if phases and inner.dtype.kind == "c":
-        turned = turned + 1j * np.imag(inner) * identity(s) / s[..., None, :]
-    found = matmuls(u, turned, vh)
+    found = through_svd(u, s, vh, ct, phases)
+    if found is None:
+        inner = matmul(adjoint(u), ct)
+        turned = scaled(gaps(s * s) * (inner - adjoint(inner)), s)
+        if phases and inner.dtype.kind == "c":
+            turned = turned + 1j * np.imag(inner) * identity(s) / s[..., None, :]
+        found = matmuls(u, turned, vh)
     if np.shape(u)[-2] > k:
         found = found + matmul(outside(u, ct) / s[..., None, :], vh)
     return found

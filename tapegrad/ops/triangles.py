@@ -19,8 +19,9 @@ from tapegrad.kernels.blas import LETTERS, numpys, numpys_products
 from tapegrad.ops import buffers
 from tapegrad.tape import pool
 
-BLOCK = 16  # rows that are eliminated one by one; a power of two
+BLOCK = 8  # rows that are eliminated one by one; a power of two
 AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
+FEWEST = 16  # rows that are worth such a product of their own
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
 # What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
 # identity on its right.
@@ -33,7 +34,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-BLOCK, COLUMNS, AT_ONCE, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {LINES}
+BLOCK, COLUMNS, AT_ONCE, FEWEST, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {FEWEST}, {LINES}
+TINY = 4 * np.finfo(np.{dtype}).tiny
 
 
 @intrinsic
@@ -93,8 +95,13 @@ def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
                         out[l] -= p * a[l]
                 if not unit:
                     p = t[at + i * column]
-                    for l in range(len(out)):
-                        out[l] /= p
+                    if TINY <= abs(p) <= 1 / TINY:  # else its reciprocal is none, or has fewer digits
+                        p = one / p
+                        for l in range(len(out)):
+                            out[l] *= p
+                    else:
+                        for l in range(len(out)):
+                            out[l] /= p
 
 
 '''
@@ -181,7 +188,7 @@ PRODUCTS = '''@njit(boundscheck=BOUNDS)
 def product(gemm, scale, a, b, kept, out):
     """Overwrite `out` by scale a b + kept out, of so many rows at once that OpenBLAS copies nothing."""
     (m, depth), n = a.shape, b.shape[1]
-    rows = AT_ONCE // (depth * n) if AT_ONCE >= BLOCK * depth * n else m
+    rows = AT_ONCE // (depth * n) if AT_ONCE >= FEWEST * depth * n else m
     for top in range(0, m, rows):
         call(gemm, ord("N"), ord("N"), n, min(rows, m - top), depth, scale, b, n, a[top:], depth, kept,
              out[top:], n)
@@ -263,12 +270,41 @@ def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, re
         product(gemm, one, moved, back, zero, x)
         mirror(x)
 '''
+SVD = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64,"
+       "CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64, int64,"
+       "int64, int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
+def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, square, turned, results, count, m, n,
+           size):
+    """Of cotangents of left singular vectors, of which the phases may turn."""
+    one, zero = {dtype}(1), {dtype}(0)
+    us, ss = carray(vectors, (stack, m, size)), carray(numbers, (stack, size))
+    vhs, cts = carray(adjoints, (stack, size, n)), carray(cotangents, (count, m, size))
+    inner, found = carray(square, (size, size)), carray(results, (count, m, n))
+    back, moved = carray(turned, (size, m)), carray(turned, (m, size))
+    for k in range(count):
+        u, s = us[k % stack], ss[k % stack]
+        adjoint(u, back)
+        product(gemm, one, back, cts[k], zero, inner)
+        for i in range(size):
+            high = s[i].real
+            for j in range(i):
+                low = s[j].real
+                part = (inner[j, i] - np.conj(inner[i, j])) / ((high - low) * (high + low))
+                inner[j, i], inner[i, j] = part * high, np.conj(part) * low
+            if phases:
+                inner[i, i] = (inner[i, i] - inner[i, i].real) / high
+            else:
+                inner[i, i] *= zero
+        product(gemm, one, u, inner, zero, moved)
+        product(gemm, one, moved, vhs[k % stack], zero, found[k])
+'''
 # Kernels, and which of their arguments are integers and which places.
 KERNELS = {
     "systems": (SYSTEMS, "ipiiipipi"),
     "of_cholesky": (CHOLESKY, "ipipii"),
     "of_qr": (PRODUCTS + QR, "ippippippiii"),
     "of_eigh": (PRODUCTS + EIGH, "ippiipppii"),
+    "of_svd": (PRODUCTS + SVD, "ipppipipppiiii"),
 }
 Kernel = Callable[..., None]
 
@@ -400,4 +436,29 @@ def through_eigh(w: np.ndarray, v: np.ndarray, ct: np.ndarray, part: int) -> np.
     found = pool.empty((*ct.shape[: ct.ndim - 1 - (part > 0)], n, n), dtype)
     squares = pool.empty((3, n, n), dtype)
     kernel(product, at(v), at(w), w.size // n, part, at(ct), at(squares), at(found), count, n)
+    return found
+
+
+def through_svd(
+    u: np.ndarray, s: np.ndarray, vh: np.ndarray, ct: np.ndarray, phases: bool
+) -> np.ndarray | None:
+    """Return the cotangent of u s vh by that of u, in the space that the columns of u span.
+
+    That is u (g * (x - x**H) s) vh with x = u**H ct, g[i, j] = 1 / (s[j]**2 - s[i]**2) and a diagonal of
+    zeros, or of x's imaginary parts over s for the `phases` of complex vectors; None where there is no
+    function. There may be stacks of cotangents for the same factors.
+    """
+    dtype = u.dtype
+    alike = all(type(x) is np.ndarray and x.dtype is dtype for x in (u, vh, ct)) and ct.size and vh.size
+    if not alike or dtype.char not in LETTERS or (known := kernel_of(dtype.char, "of_svd")) is None:
+        return None
+    (kernel, product), (m, size), n, at = known, u.shape[-2:], vh.shape[-1], abi.location
+    u, vh, ct = (x if x.flags.c_contiguous else _laid(x) for x in (u, vh, ct))
+    s = np.ascontiguousarray(s, dtype)
+    found = pool.empty((*ct.shape[:-2], m, n), dtype)
+    square, turned = pool.empty((size, size), dtype), pool.empty((m, size), dtype)
+    phases = phases and dtype.kind == "c"
+    counts = u.size // (m * size), ct.size // (m * size)
+    kernel(product, at(u), at(s), at(vh), counts[0], at(ct), phases, at(square), at(turned), at(found),
+           counts[1], m, n, size)  # fmt: skip
     return found

@@ -80,6 +80,17 @@ def test_quantile_ties_are_positional():
     assert slope(lambda x: np.quantile(x, 0.5), 1.0, 1.0, 2.0) == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.parametrize("beside", [[2.0, 7.0, 5.0, 3.0], [2.0, np.nan, 5.0, 3.0]], ids=["numbers", "nan"])
+def test_quantile_ties_of_one_lane_alone(beside):
+    values = np.array([[0.5, -0.0, 0.0, 4.0], beside, [1.0, 1.0, 1.0, 1.0]])
+    x = tg.tensor(values, requires_grad=True)
+    out = np.quantile(x, 0.25, axis=1, method="lower")
+    (g,) = tg.grad(out.sum(), x)
+    order = values.argsort(axis=1, kind="stable")
+    places = np.where(np.isnan(values).any(axis=1), order[:, -1], order[:, 0])
+    np.testing.assert_array_equal(g.numpy(), np.eye(4)[places])
+
+
 @pytest.mark.parametrize(
     "function", [np.median, lambda x: np.quantile(x, 0.25), lambda x: np.percentile(x, 60)]
 )

@@ -494,7 +494,8 @@ def call_by_address():
             test(dtype, True, np.random.default_rng(1), None)
             test_linalg.test_eigh_is_numpys("ufuncs", dtype, np.random.default_rng(1), None)
         rules = (test_linalg.test_the_rule_of_qr_is_the_same_without_lapack,
-                 test_linalg.test_the_rule_of_eigh_is_the_same_without_blas)  # fmt: skip
+                 test_linalg.test_the_rule_of_eigh_is_the_same_without_blas,
+                 test_linalg.test_the_rule_of_svd_is_the_same_without_blas)  # fmt: skip
         for test, dtype in itertools.product(rules, "fD"):
             with pytest.MonkeyPatch.context() as patch:
                 test(dtype, ((2,), (3, 2)), np.random.default_rng(1), patch)

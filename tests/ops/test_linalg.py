@@ -839,6 +839,19 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_a_triangular_solve_divides_by_what_has_no_reciprocal(dtype):
+    limits = np.finfo(dtype)
+    pivots = np.array(
+        [limits.smallest_subnormal * 3, limits.tiny / 4, limits.max / 4, limits.max / 2, 0.5], dtype
+    )
+    for number in (1, 1j) if dtype in "FD" else (1,):
+        found = triangles.solve_triangle(
+            np.diag(pivots), pivots[:, None] * np.array([[number, -number]], dtype)
+        )
+        np.testing.assert_allclose(found, [[number, -number]] * len(pivots), rtol=4 * limits.eps)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize("order", ["C", "F", "A"])  # the last within a larger matrix
 @pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
@@ -951,6 +964,33 @@ def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkey
             np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
             for x, before in zip(pair, kept, strict=True):
                 np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_the_rule_of_svd_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
+    """Of left and right vectors, of stacks and of several cotangents of the same, of any layout."""
+    of, several = stacks
+    for m, n in ((1, 1), (3, 3), (5, 3), (3, 5), (SMALL + 9, SMALL), (90, 90)):
+        a, left, right = (
+            (x[0] + (1j * x[1] if dtype in "FD" else 0)).astype(dtype)
+            for x in (
+                random.normal(size=(2, *s))
+                for s in ((*of, m, n), (*several, m, min(m, n)), (*several, min(m, n), n))
+            )
+        )
+        factors = L.svd(a, full_matrices=False)
+        factors = factors[0], np.arange(n, 0, -1, factors[1].dtype)[: min(m, n)] + 0 * factors[1], factors[2]
+        for part, given in ((0, left), (0, left[..., ::-1]), (2, right), (2, np.asarray(right, order="F"))):
+            kept, attrs = given.copy(), {"factors": lapack.Kept(factors), "part": part}
+            found = REGISTRY["svd"].vjp(given, None, (a,), attrs, (0,))[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(triangles, "kernel_of", lambda *names: None)
+                wanted = REGISTRY["svd"].vjp(given, None, (a,), attrs, (0,))[0]
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            close = 1e3 * np.finfo(dtype).eps * max(abs(wanted).max(), abs(given).max())
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
+            np.testing.assert_array_equal(given, kept)
 
 
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
