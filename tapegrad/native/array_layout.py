@@ -31,3 +31,4 @@ PLAIN, NUMBERED, COUNTED = range(3)
 UNEVEN, SINGLE = 1, 2
 BLOCK = 256  # elements
 UNCHOSEN = 0x7FF8_0000_756E_6368  # a nan, in place of a partial: 0 times any cotangent is 0
+FACTOR = 32  # the bit from which on the code of partials of their own has the place of a factor of them all

@@ -29,14 +29,14 @@ from tapegrad.native.argument_arrays import DATA
 from tapegrad.native.argument_arrays import FIRST as START
 from tapegrad.native.argument_arrays import TAPE as OWNER
 from tapegrad.native.array_layout import (ADDRESS, AS_FLOATS, AS_NUMBERS, AXES, BEGIN, BLOCK, COMMON, COUNTED,
-                                          FIRST, FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED, OPERANDS,
-                                          OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED,
-                                          SUMS, TAPE, TOTAL)
+                                          FACTOR, FIRST, FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED,
+                                          OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES,
+                                          SUMMED, SUMS, TAPE, TOTAL)
 from tapegrad.native.array_records import call_row
 from tapegrad.native.blocks import FULL, inner_njit
 from tapegrad.native.matrices import array_at
 from tapegrad.native.memory import free, get, malloc, put, read, room, write
-from tapegrad.native.partials import add, plus, times
+from tapegrad.native.partials import add, at_full_width, plus, times
 from tapegrad.native.record import TABLE
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
@@ -478,6 +478,7 @@ def record(known):
 @njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
 def reverse(cotangents, number, at):
     """The adjoint of a record: take the cotangents of its statements to those of its leaves."""
+    at_full_width()
     table, total = get(at, 0) + 8 * TABLE, get(at, 1)
     leaves, own, common, summed = get(table, 0), get(table, 1), get(table, 2), get(table, 3)
     length, inner = (get(at, 2), get(at, 3)) if summed == SUMS else (0, 1)
@@ -506,15 +507,17 @@ def reverse(cotangents, number, at):
                 if code < 0:
                     partials = common_at + 8 * COMPONENTS * (-1 - code)
                     if alone:
-                        give_one_common(cotangents, to, how, count, c, partials)
+                        give_one_common(cotangents, to, how, count, c, partials, 1.0)
                     else:
-                        give_each_common(cotangents, to, how, count, c, partials)
+                        give_each_common(cotangents, to, how, count, c, partials, 1.0)
                 else:
-                    partials = own_partials + 8 * COMPONENTS * count * code
+                    partials = own_partials + 8 * COMPONENTS * count * (code & (1 << FACTOR) - 1)
+                    factor_at = common_at + 8 * COMPONENTS * ((code >> FACTOR) - 1)
+                    factor = read(factor_at) if code >> FACTOR else 1.0
                     if alone:
-                        give_one_own(cotangents, to, how, count, c, partials)
+                        give_one_own(cotangents, to, how, count, c, partials, factor)
                     else:
-                        give_each_own(cotangents, to, how, count, c, partials)
+                        give_each_own(cotangents, to, how, count, c, partials, factor)
             to += spanned(to, count)
         if summed != SUMS and slots == 0:
             clear(c, count)

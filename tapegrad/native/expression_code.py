@@ -44,13 +44,13 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.argument_arrays import ArgumentArray, parts_of
-from tapegrad.native.array_layout import BLOCK, COUNTED, NUMBERED, PLAIN, UNCHOSEN
+from tapegrad.native.array_layout import BLOCK, COUNTED, FACTOR, NUMBERED, PLAIN, UNCHOSEN
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.deferred import Deferred, emit_adjoint
 from tapegrad.native.scalar import taped
 from tapegrad.ops import MEANING
 
-FLOATS = ir.PointerType(F64)
+FLOATS, MINUS = ir.PointerType(F64), ir.Constant(F64, -1.0)
 WHOLE = types.Integer, types.Boolean  # of arrays of these a copy is made, of floats
 POWER = MEANING[np.power].name
 ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "fneg", "select", "or"}
@@ -154,6 +154,17 @@ class _Node:
         return [first, *rest]
 
 
+def _factor(product: Value, value: Value) -> Value | None:
+    """What a value is multiplied by to give a product; None if it is no such product."""
+    name, parts = getattr(product, "opname", ""), getattr(product, "operands", ())
+    if name == "fneg":
+        return MINUS if parts[0] is value else None
+    if name != "fmul":
+        return None
+    a, b = parts
+    return b if a is value else a if b is value else None
+
+
 class Row:
     """The function of a block of elements.
 
@@ -232,19 +243,7 @@ class Row:
         if taped(self.spec):
             root.bar = root.number.lift(1.0)
             self._reverse(root)
-            for name, x in self.operands.items():
-                if x.active:
-                    values = self.leaves[name].partials(builder)
-                    if all(map(self._is_fixed, values)):
-                        self.common += 1
-                        self.codes.append(-self.common)
-                        shared += values
-                    else:
-                        places = own[self.own * self.size :][: self.size]
-                        for value, place in zip(values, places, strict=True):
-                            builder.store(value, builder.gep(place, [at], inbounds=True))
-                        self.codes.append(self.own)
-                        self.own += 1
+            shared = self._store_partials(builder, at, own)
         following = builder.add(at, ir.Constant(I64, 1))
         at.add_incoming(following, builder.block)
         after = builder.append_basic_block("after")
@@ -254,6 +253,53 @@ class Row:
             builder.store(value, builder.gep(common, [ir.Constant(I64, k)], inbounds=True))
         self.context.call_conv.return_value(builder, ir.Constant(I64, 0))
         return function
+
+    def _store_partials(self, builder: Builder, at: Value, own: Sequence[Value]) -> list[Value]:
+        """Write an element's own partials to memory; returns those that all elements share, and factors."""
+        partials = {x: self.leaves[x].partials(builder) for x, given in self.operands.items() if given.active}
+        scaled = {x: found for x in partials if (found := self._scaled(x, partials)) is not None}
+        shared: list[Value] = []
+        codes: dict[str, int] = {}
+        for name, values in partials.items():
+            if all(map(self._is_fixed, values)):
+                self.common += 1
+                codes[name] = -self.common
+                shared += values
+            elif name not in scaled or scaled[name][0] in scaled:
+                places = own[self.own * self.size :][: self.size]
+                for value, place in zip(values, places, strict=True):
+                    builder.store(value, builder.gep(place, [at], inbounds=True))
+                codes[name] = self.own
+                self.own += 1
+        for name, (base, factor) in scaled.items():
+            if name in codes:
+                continue
+            codes[name] = codes[base]
+            if factor is not None:
+                self.common += 1
+                codes[name] |= self.common << FACTOR
+                shared += [factor] * self.size
+        self.codes = [codes[name] for name in partials]
+        return shared
+
+    def _scaled(self, name: str, partials: dict[str, list[Value]]) -> tuple[str, Value | None] | None:
+        """The operand whose partials are those of another one but for a factor, and that; None if none is.
+
+        They are alike where choices have no part in them, and need not be kept twice.
+        """
+        if self.leaves[name].came is not None:
+            return None
+        earlier = True
+        for other, base in partials.items():
+            earlier = earlier and other != name
+            if other == name or self.leaves[other].came is not None:
+                continue
+            if earlier and all(map(operator.is_, partials[name], base)):
+                return other, None
+            first, *rest = (_factor(*pair) for pair in zip(partials[name], base, strict=True))
+            if first is not None and all(f is first for f in rest) and self._is_fixed(first):
+                return other, first
+        return None
 
     def _activity(self, builder: Builder, tapes: Sequence[Value]) -> dict[str, Value]:
         """Whether operands have a part in tangents, by the tapes that they are on."""

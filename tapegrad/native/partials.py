@@ -51,25 +51,38 @@ def _side_by_side(builder: Builder, address: Value, i: Value, size: int) -> tupl
     return first, _places(builder, address, first, ir.Constant(I64, 1), size)
 
 
+@intrinsic
+def at_full_width(typingctx: TypingContext) -> Emission:
+    """Let loops of the function that calls this use the widest vectors, of which LLVM's default is half."""
+
+    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), code
+
+
 @functools.cache
 def times(spec: Spec, own: bool) -> Intrinsic:
-    """Return ``part(cotangents, i, partials, k, step)``: what a leaf is given of cotangent i, as a tuple.
+    """Return ``part(cotangents, i, partials, k, step, factor)``: what a leaf is given of cotangent i.
 
-    Cotangents lie side by side; component q of the partial is at `k` and q steps. Where nothing came it is
-    nothing that is given; of partials of their own, not shared, some may be `UNCHOSEN`.
+    Cotangents lie side by side; component q of the partial is at `k` and q steps, and is multiplied by the
+    factor if it is not shared. Where nothing came it is nothing that is given; of partials of their own, not
+    shared, some may be `UNCHOSEN`.
     """
     size = components(spec)
     result = types.UniTuple(types.float64, size)
 
     @intrinsic
     def part(
-        typingctx: TypingContext, cotangents: Type, i: Type, partials: Type, k: Type, step: Type
+        typingctx: TypingContext, cotangents: Type, i: Type, partials: Type, k: Type, step: Type, factor: Type
     ) -> Emission:
         def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-            address, i, partials, k, step = args
+            address, i, partials, k, step, factor = args
             first, places = _side_by_side(builder, address, i, size)
             c = [builder.load(place) for place in places]
             p = [builder.load(place) for place in _places(builder, partials, k, step, size)]
+            p = [builder.fmul(x, factor) for x in p] if own else p
             nothing = _has_bits(builder, address, first, NOTHING_BITS)
             found, nothing = _product(builder, spec, c, p, nothing)
             if own:
@@ -79,7 +92,7 @@ def times(spec: Spec, own: bool) -> Intrinsic:
                 found = [builder.select(unchosen, *pair) for pair in zip(zeros, found, strict=True)]
             return context.make_tuple(builder, result, found)
 
-        return result(*[types.int64] * 5), code
+        return result(*[types.int64] * 5, types.float64), code
 
     return part
 
@@ -143,28 +156,29 @@ part_{whose} = times({spec}, {own})
 
 
 @inner_njit
-def give_{many}_{whose}(cotangents, to, how, count, c, p):
+def give_{many}_{whose}(cotangents, to, how, count, c, p, factor):
     """Add to the cotangents of a block's leaves those of its results, {many}, times partials, {whose}."""
+    at_full_width()
     first = cotangents + 8 * COMPONENTS * (how >> 2)
     if how & 3 == ONE_BY_ONE:
         for i in range(count):
-            add(first, i, part_{whose}(c, {at}, p, {of}, {step}))
+            add(first, i, part_{whose}(c, {at}, p, {of}, {step}, factor))
     elif how & 3 == REPEATED:
         many, begin, end = get(to, 1), get(to, 2), 0
         while end < count:
             start, end = end, min(end + many - begin, count)
             for i in range(start, end):
-                add(first, begin + i - start, part_{whose}(c, {at}, p, {of}, {step}))
+                add(first, begin + i - start, part_{whose}(c, {at}, p, {of}, {step}, factor))
             begin = 0
     elif how & 3 == SINGLY:
         total = NONE
         for i in range(count):
-            total = plus(total, part_{whose}(c, {at}, p, {of}, {step}))
+            total = plus(total, part_{whose}(c, {at}, p, {of}, {step}, factor))
         add(first, 0, total)
     else:
         numbers = array_at(to + 8, (count,), np.uint32)
         for i in range(count):
-            add(cotangents, np.int64(numbers[i]), part_{whose}(c, {at}, p, {of}, {step}))
+            add(cotangents, np.int64(numbers[i]), part_{whose}(c, {at}, p, {of}, {step}, factor))
 '''
 
 

@@ -287,6 +287,27 @@ def test_an_expression_is_one_record(recordings):
     assert tg.grad(np.sum(found), [x, y])[0].tolist()[:2] == [3.0, 3.0]
 
 
+def alike(z, x, y, c):
+    return np.sum(np.sin(x * (y + c * z) - z))
+
+
+def test_partials_alike_but_for_a_factor_are_kept_once(recordings):
+    """A number of the function's may be the factor; derivatives have the bits of partials of their own."""
+    f, n = tg.njit(lambda x, y, z, w, c: x * (y + c * z - w)), 100 * BLOCK
+    x = np.resize([0.3, -2.0, np.inf, np.nan, 1e-310, 0.0], n)
+    for c in (0.1, 0.0, 1e-300, np.inf):
+        given = [tg.tensor(a, requires_grad=True) for a in (x, np.ones(n), np.ones(n), x + 1.0)]
+        found = f(*given, c)
+        assert 16 * n < recordings[-1].nbytes < 17 * n
+        gradients = tg.grad(np.sum(found * 0.7), given)
+        with np.errstate(all="ignore"):
+            expected = 1.0 + c - (x + 1.0), x, x * c, -x
+        for one, partial in zip(gradients, expected, strict=True):
+            np.testing.assert_array_equal(one.numpy(), 0.7 * partial)
+        recordings.clear()
+    compare(alike, (*(np.cos(np.arange(BLOCK + 3.0) + k) for k in range(3)), 0.3), 2)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_random_layouts(data):
