@@ -12,7 +12,7 @@ from tapegrad.compilation.methods import MEANT, UPDATES
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.core.base import Handle
 from tapegrad.core.dispatch import COPIED
-from tapegrad.core.functions import BY_SHAPES
+from tapegrad.core.functions import BY_SHAPES, OF_VALUES
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
@@ -261,13 +261,13 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
 
 
 def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
-    """What tells Tensors that operations with a derivative need, directly or not."""
+    """What tells Tensors that operations with a derivative need, directly or not, or give beside them."""
     used: set[History] = set()
     for entry in reversed(entries):
         background.pause()
         history = History(*entry[1:4])
-        if history.serial != FLAT or history in used:
-            used |= {x for x in operands_of(entry) if type(x) is History}
+        if history.serial != FLAT or history in used or OF_VALUES.intersection(entry[0].functions):
+            used |= {history} | {x for x in operands_of(entry) if type(x) is History}
     return used
 
 

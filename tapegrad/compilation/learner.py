@@ -208,7 +208,7 @@ class Learner:
             for q, x in enumerate(operands_of(entry)):
                 if type(x) in (History, Flat):
                     known.add(x.history if type(x) is Flat else x)
-                elif any(x is y for y in plain):
+                elif any(x is y for y in plain) and all(x is not y for _, y in brought):
                     brought.append((Brought(q, j), x))
         call, one = self._called(function, args, kwargs, known, brought), isinstance(out, Handle)
         results = [numbers.get(self.history_of(x)) for x in ([out] if one else out)]  # type: ignore[arg-type]

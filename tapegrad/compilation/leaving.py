@@ -112,6 +112,8 @@ class Leaver(Follower):
                 self._record_write(j, operands, x)
             if event.several:
                 base.extra(x).several = True
+            if event.order is not None:
+                self.note_order(x, event.order)
             self._recorded.append(x)
 
     def _held(self, x: weakref.ref[Handle]) -> Handle | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Handle
+from tapegrad.core.functions import OF_VALUES
 from tapegrad.ops.primitive import Attributes, Primitive
 
 SIMPLE = int, float, complex, str, type(None), type, np.dtype, np.generic  # what options are
@@ -47,6 +48,8 @@ def flat_operation(
     Of a ufunc all arguments are operands, of another function the first one, which is no Tensor where one is
     made of zeros or ones. None where that is not all.
     """
+    if function in OF_VALUES:
+        return passive(function), args, names
     ufunc: Any = getattr(function, "__self__", function)
     if type(ufunc) is np.ufunc:
         if not (ufunc is function or function.__name__ == "__call__") or names or ufunc.nout > 1:

@@ -11,6 +11,7 @@ Function: TypeAlias = Callable[..., Any]
 UFUNCS: dict[Any, Function] = {}
 FUNCTIONS: dict[Any, Function] = {}
 PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+OF_VALUES: set[Any] = set()  # those of this package without a derivative; all arguments are operands
 BY_SHAPES: set[Any] = set()  # those that apply the same ops to all values of the same shapes and dtypes
 
 
@@ -24,3 +25,9 @@ def implements(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]
         return function
 
     return register
+
+
+def of_values(function: Function) -> Function:
+    """Register a function of values without a derivative, which programs may compute."""
+    OF_VALUES.add(function)
+    return function

@@ -447,7 +447,7 @@ def _listed(matcher: Matcher, x: Any, index: Any, shape: tuple[int, ...], new: A
     """
     storage = _storage(x)
     base: Any = x if storage is None else storage.base()
-    if base is not None and _is_there(base, index, new):
+    if base is not None and _is_there(x, index, new):
         return True  # by x[index] += y, which has written to that view
     history = None if base is None else matcher.written(base, new, x)
     if history is None:

@@ -268,14 +268,19 @@ for _f in FLAT:
     UFUNCS[_f] = _flat
 
 
-def constant_value(x: Handle) -> Any:
-    """Return the value of a Tensor, which has no history; where a program compares, a Tensor of it."""
-    if not is_compared():
-        return value_of(x)
-    known = expect_flat(np.positive, (x,))
+def constant_value(x: Operand) -> Any:
+    """Return the value of an operand, which has no history; where a program compares, a Tensor of it."""
+    return constant_of(np.positive, x) if is_compared() else value_of(x)
+
+
+def constant_of(function: Callable[..., Any], *operands: Operand) -> Any:
+    """Return what one of `OF_VALUES`, or a ufunc, gives; of Tensors a Tensor, where a program compares."""
+    if not is_compared() or not any(map(is_tensor, operands)):
+        return function(*map(value_of, operands))
+    known = expect_flat(function, operands)
     if known is not None:
         return known
-    return note_flat(wrap(as_tape_value(np.positive(value_of(x)))), np.positive, (x,))
+    return note_flat(wrap(as_tape_value(function(*map(value_of, operands)))), function, operands)
 
 
 @implements(np.power, by_shapes=True)

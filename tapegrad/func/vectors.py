@@ -15,6 +15,7 @@ from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.func.custom import replaced
 from tapegrad.func.trees import Tree, flatten, map_tree
 from tapegrad.kernels import abi
+from tapegrad.ops.complexes import pair
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, wrap
 
 
@@ -33,7 +34,7 @@ def unpack(vector: TensorOrArray, likes: Sequence[TensorOrArray]) -> list[Any]:
         for _ in range(1 + (x.dtype.kind == "c")):
             parts.append(vector[at : at + x.size].reshape(x.shape))
             at += x.size
-        found.append((parts[0] if len(parts) == 1 else parts[0] + 1j * parts[1]).astype(x.dtype))
+        found.append((parts[0] if len(parts) == 1 else pair(*parts)).astype(x.dtype))
     return found
 
 

@@ -28,7 +28,6 @@ from tapegrad.native.overlap import copying
 from tapegrad.native.preaccumulate import mark
 from tapegrad.native.segment import (
     CALL,
-    PAIR,
     Input,
     Passive,
     Recording,
@@ -40,6 +39,7 @@ from tapegrad.native.segment import (
 )
 from tapegrad.native.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
+from tapegrad.ops.complexes import pair
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import outgrow
 from tapegrad.tensor import Tensor, from_numpy, record, wrap
@@ -194,7 +194,7 @@ class CompiledFunction:
                 recording.nbytes + nbytes_of([getattr(keep, "value", None) for keep in kept], set())
             )
         for (x, _, _), part in zip(changed, parts[len(parts) - len(changed) :], strict=True):
-            whole = PAIR(part[..., 0], part[..., 1]) if _is_complex(x) else part
+            whole = pair(part[..., 0], part[..., 1]) if _is_complex(x) else part
             write(x, Ellipsis, whole, f"{self.__name__} (in place)", True)
         return _returned(result, iter(parts))
 
@@ -292,7 +292,7 @@ def _returned(result: Any, parts: Iterator[Tensor]) -> Any:
     """The result with its active parts as Tensors."""
     if isinstance(result, border.Parts):
         real, imag = (_returned(part, parts) for part in result)
-        return PAIR(real, imag)
+        return pair(real, imag)
     if isinstance(result, tuple):
         return rebuilt(result, [_returned(part, parts) for part in result])
     if isinstance(result, np.ndarray) and result.dtype == border.record(()):

@@ -487,36 +487,9 @@ class Embed(_Linear):
         return self(*tangents, **attrs)
 
 
-class Pair(_Op):
-    """A complex result of its parts; a sum of real + 1j * imag would make nan of what is infinite."""
-
-    def compute(self, *operands: np.ndarray) -> np.ndarray:
-        """The value from arrays."""
-        out = np.empty(np.shape(operands[0]), np.complex128)
-        out.real, out.imag = operands
-        return out[()]
-
-    def reads(self, k: int) -> int:
-        """Nothing."""
-        return 0
-
-    def vjp(
-        self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
-    ) -> dict[int, TensorOrArray]:
-        return {k: (np.real, np.imag)[k](ct) for k in wanted}
-
-    def jvp(
-        self, tangents: Tangents, out: TensorOrArray | None, inputs: Values, attrs: Attributes
-    ) -> TensorOrArray:
-        """The tangent of the results."""
-        zero = np.zeros(np.shape(out))
-        return self(*(zero if t is None else t for t in tangents))
-
-
 CALL = Call("compiled_call", "A call of a function compiled by tg.njit.")
 EMBED = Embed("compiled_embed", "A direction by one input of such a call.")
 GRADIENT = Gradient("compiled_gradient", "Derivative of such a call, its results weighted.")
 JOIN = Join("compiled_join", "The inputs of such a call as one vector.")
 PART = Part("compiled_part", "One input's part of such a vector.")
-PAIR = Pair("compiled_pair", "A complex result of such a call, of its parts.")
 TANGENT = Tangent("compiled_tangent", "Derivative of such a call along directions.")

@@ -14,9 +14,10 @@ import numpy as np
 
 from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.functions import implements
+from tapegrad.core.dispatch import is_compared
+from tapegrad.core.functions import implements, of_values
 from tapegrad.core.indices import getitem
-from tapegrad.core.operators import matmul
+from tapegrad.core.operators import constant_of, matmul
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api import contractions
@@ -216,24 +217,37 @@ def det(a: Operand) -> TensorOrArray:
 def slogdet(a: Operand) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""
     a = matrices(a, "slogdet", True)
-    value = value_of(a)
     if not recorded(a):
-        return _wrapped(SlogdetResult, np.linalg.slogdet(value), a)
-    lu = LU.of(value)
-    factors = np.linalg.slogdet(value) if lu is None else lu.slogdet(value)
-    parts = (0, 1) if value.dtype.kind == "c" else (1,)
-    op = REGISTRY["slogdet"]
+        return _wrapped(SlogdetResult, np.linalg.slogdet(value_of(a)), a)
+    like = like_of(a)
+    lu, is_complex = LU.of(like), like.dtype.kind == "c"
+    attrs: dict[str, Any] = {}
+    if lu is None or is_complex:
+        attrs["factors"] = Found(np.linalg.slogdet)
     kept: list[Kept] = []
     found = []
-    for k in parts:
-        attrs = {"factors": factors, "part": k}
+    for k in (0, 1) if is_complex else (1,):
         if lu is not None:
             kept.append(lu.twin() if kept else lu)
             attrs["lu"] = kept[-1]
-        found.append(apply(op, (a,), attrs))
+        found.append(apply(REGISTRY["slogdet"], (a,), {**attrs, "part": k}))
     if lu is not None:
         save_arrays(found, kept)
-    return SlogdetResult(*(found if len(found) == 2 else (wrap(factors[0]), *found)))
+    return SlogdetResult(*(found if is_complex else (_constant_sign(a, attrs), *found)))
+
+
+def _constant_sign(a: Operand, attrs: dict[str, Any]) -> Any:
+    """The sign of a real determinant, as what has found its logarithm tells where nothing is compared."""
+    if is_compared():
+        return constant_of(_sign, a)
+    value = value_of(a)
+    known = attrs["lu"].slogdet(value) if "lu" in attrs else attrs["factors"].arrays_of(value)
+    return wrap(known[0])
+
+
+@of_values
+def _sign(a: np.ndarray) -> Any:
+    return np.linalg.slogdet(a)[0]
 
 
 # ---------------------------------------------------------------- inverses and equations

@@ -11,6 +11,9 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
+from tapegrad.core.dispatch import note_parts
+from tapegrad.core.functions import of_values
+from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
@@ -162,7 +165,7 @@ def trapezoid(
 # ---------------------------------------------------------------- interpolation
 
 
-@composed(np.interp)
+@composed(np.interp, by_shapes=True)
 def interp(
     x: TensorOrArray,
     xp: Any,
@@ -179,6 +182,8 @@ def interp(
         raise ShapeError(
             f"interp: xp and fp are vectors of one length, found shapes {xp.shape} and {fp.shape}"
         )
+    if period is not None or is_tensor(xp) or is_tensor(fp):  # whose places are told by values
+        note_parts()
     if period is not None:
         if plain(period) == 0:
             raise ValueError("interp: a period of zero")
@@ -189,22 +194,24 @@ def interp(
         xp, fp = xp[order], fp[order]
         xp = concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = concatenate([fp[-1:], fp, fp[:1]])
-    places, knots = np.asarray(value_of(x)), value_of(xp)
+    places, knots = map(_constant, (x, xp))
     left = fp[0] if left is None else _double("left", left, kind)
     right = fp[-1] if right is None else _double("right", right, kind)
     if knots.size == 1:
         found = x * 0.0 + fp[0]
     else:
-        k = np.clip(np.searchsorted(knots, places, "right") - 1, 0, knots.size - 2)
-        start, end = fp[k], fp[k + 1]
-        width = xp[k + 1] - xp[k]
-        jump = (value_of(width) == 0) & ~np.isnan(places)
+        k = constant_of(_interval, places, knots)
+        start, end = _at(fp, k), _at(fp, k + 1)
+        width = _at(xp, k + 1) - _at(xp, k)
+        jump = np.logical_and(_constant(width) == 0, np.logical_not(np.isnan(places)))
         x = np.where(np.isnan(places), places, x)  # as it is, nan gives nan, and no derivative
-        way = (x - xp[k]) / np.where(jump, 1.0, width)
+        way = (x - _at(xp, k)) / np.where(jump, 1.0, width)
         found = np.where(
-            jump | (places == knots[k + 1]), end + (way - 1.0) * (end - start), start + way * (end - start)
+            np.logical_or(jump, places == _at(knots, k + 1)),
+            end + (way - 1.0) * (end - start),
+            start + way * (end - start),
         )
-        found = np.where(jump, end, found) if np.any(jump) else found
+        found = np.where(jump, end, found) if is_tensor(jump) or np.any(jump) else found
     return np.where(places < knots[0], left, np.where(places > knots[-1], right, found))
 
 
@@ -213,6 +220,27 @@ def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:
     if np.iscomplexobj(like_of(x)) and kind.kind != "c":
         raise DTypeError(f"interp: {what} is real, found dtype {like_of(x).dtype}; only fp may be complex")
     return astype(x, kind) if is_tensor(x) else np.asarray(x, kind)
+
+
+@of_values
+def _interval(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """Before which of the intervals between knots there are, for each element of x, that with it."""
+    return np.clip(np.searchsorted(knots, x, "right") - 1, 0, knots.size - 2)
+
+
+@of_values
+def _taken(x: np.ndarray, k: np.ndarray) -> Any:
+    return x[k]
+
+
+def _at(x: TensorOrArray, k: TensorOrArray) -> Any:
+    """Elements of a vector, by number."""
+    return x[value_of(k)] if is_tensor(x) else constant_of(_taken, x, k)
+
+
+def _constant(x: TensorOrArray) -> TensorOrArray:
+    """The value of an operand, which a program follows if it is a Tensor's."""
+    return constant_value(x) if is_tensor(x) else x
 
 
 def _within(x: Operand, period: Operand) -> TensorOrArray:

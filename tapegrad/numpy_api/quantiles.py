@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
-from tapegrad.core.dispatch import note_parts
+from tapegrad.core.dispatch import is_compared, note_parts
+from tapegrad.core.operators import constant_value
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import in_order, rearranged
 from tapegrad.numpy_api.sorting import along
@@ -213,8 +214,8 @@ def _median(name: str) -> Any:
         n = shape_of(lanes)[-1]
         if n == 0:
             raise ValueError(f"{name} of no elements")
-        if not skip and axis is not None:
-            found = _middle(lanes, (n - 1) // 2, n // 2)
+        if not skip and (axis is not None or is_compared()):
+            found = _middle(lanes, (n - 1) // 2, n // 2, axis is None)
             return np.reshape(found, kept) if keepdims not in (False, np._NoValue) else found
         note_parts()
         values = value_of(lanes)
@@ -244,8 +245,11 @@ def _median(name: str) -> Any:
     return composed(getattr(np, name), by_shapes=not skip)(function)
 
 
-def _middle(lanes: Any, low: int, high: int) -> Any:
-    """The mean of the elements of two ranks, of each lane."""
+def _middle(lanes: Any, low: int, high: int, shared: bool) -> Any:
+    """The mean of the elements of two ranks, of each lane; in the only one equal elements have shares."""
+    if shared:
+        parts = [_shared_if_equal(lanes, in_order(lanes, Ranked((k,), False))) for k in {low, high}]
+        return parts[0] if low == high else apply(MEAN, (np.stack(parts),), {"axis": (0,), "keepdims": False})
     if low == high:
         return in_order(lanes, Ranked((low,), False))
     both = in_order(lanes, Ranked((low, high), False))
@@ -266,6 +270,16 @@ def _shared(x: TensorOrArray, found: Operand) -> Any:
     if np.sum(ties) < 2 or not np.isfinite(value):
         return found
     return value + np.sum(np.where(ties, x - value, x.dtype.type(0))) / int(np.sum(ties))
+
+
+def _shared_if_equal(x: Any, found: Any) -> Any:
+    """As `_shared`, without a look at values."""
+    value, zero, one = constant_value(found), x.dtype.type(0), x.dtype.type(1)
+    finite, equal = np.isfinite(value), np.equal(x, value)
+    count = np.sum(np.where(equal, one, zero))
+    near = np.where(finite, value, zero)
+    shared = near + np.sum(np.where(equal, x - near, zero)) / np.maximum(count, one)
+    return np.where(np.logical_and(finite, count > 1), shared, found)
 
 
 median, nanmedian = _median("median"), _median("nanmedian")

@@ -6,7 +6,7 @@ stands at i.
 
 import numpy as np
 
-from tapegrad.ops.primitive import elementwise
+from tapegrad.ops.primitive import Primitive, elementwise
 
 
 @elementwise(np.conjugate, node="conj")
@@ -29,3 +29,32 @@ def _along_i(x):
 def imag(x):
     """Imaginary part; of real numbers it is 0."""
     return 0
+
+
+class Pair(Primitive):
+    """Complex numbers of their parts; real + 1j * imag would make nan of what is infinite."""
+
+    listed, broadcasts = False, True
+
+    def __init__(self):
+        super().__init__("pair", (), self.join, 2, self.__doc__)
+
+    @staticmethod
+    def join(real, imag):
+        out = np.empty(np.shape(real), np.result_type(np.complex64, real, imag))
+        out.real, out.imag = real, imag
+        return out[()]
+
+    def reads(self, k):
+        return 0
+
+    def vjp(self, ct, out, inputs, attrs, wanted):
+        return {k: (np.real, np.imag)[k](ct) for k in wanted}
+
+    def jvp(self, tangents, out, inputs, attrs):
+        known = next(t for t in tangents if t is not None)
+        zero = np.zeros(known.shape, known.dtype)
+        return self(*(zero if t is None else t for t in tangents))
+
+
+pair = Pair()

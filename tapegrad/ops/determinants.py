@@ -142,24 +142,29 @@ def _inverse(a, lu):
 
 
 def _has_inverse(out, inputs, attrs):
-    return True if np.all(attrs["factors"][0]) else None
+    return True if np.all(np.abs(out) > 0 if attrs["part"] == 0 else out > -np.inf) else None
 
 
-@primitive(np.linalg.slogdet, forward=lambda a, factors, part, lu=None: factors[part], arity=1,
-           broadcasts=True, opaque=("factors", "lu"), branch=_has_inverse)  # fmt: skip
+def _part(a, part, factors=None, lu=None):
+    return (lu.slogdet(a) if factors is None else factors.arrays_of(a))[part]
+
+
+@primitive(np.linalg.slogdet, forward=_part, arity=1, broadcasts=True, opaque=("factors", "lu"),
+           branch=_has_inverse)  # fmt: skip
 class slogdet:
     """Sign (part 0, complex only: that of a real matrix is constant) and logarithm (1) of a determinant.
 
-    The derivative at a singular matrix is infinite.
+    They come of `lu`, which keeps the factors of one large matrix, or of `factors` (`lapack.Found`). The
+    derivative at a singular matrix is infinite.
     """
 
     reads = (0b1001,)
 
-    def vjp(ct, out, inputs, wanted, factors, part, lu=None):
+    def vjp(ct, out, inputs, wanted, part, factors=None, lu=None):
         if part == 0:
             ct = np.imag(np.conj(ct) * out) * -1j
         return {0: times(ct, conj(_inverse(inputs[0], lu)))}
 
-    def jvp(tangents, out, inputs, factors, part, lu=None):
+    def jvp(tangents, out, inputs, part, factors=None, lu=None):
         moved = np.sum(_inverse(inputs[0], lu) * tangents[0], axis=(-2, -1))
         return real(moved) if part == 1 else 1j * out * np.imag(moved)

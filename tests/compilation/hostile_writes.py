@@ -413,3 +413,19 @@ def rolled_by_other_amounts(x, k):
     b = np.flip(a) if k % 2 else np.roll(a, 1)
     b[k % 4] = 2.0 * x[0]
     return np.sum(a * b) + a[np.argmax(np.asarray(x.detach()))]
+
+
+@simple
+def part_of_an_array_written_to_another_by_a_view(x, k):
+    y = x * 2.0
+    a = y[1:]
+    a[0:2] = y[0:2]  # by this index the array itself has that part
+    return np.sum(y * y * np.arange(4.0))
+
+
+@simple
+def part_of_a_view_in_another_shape_updated(x, k):
+    y = np.sin(x)
+    a = y.reshape(2, 2).T if k % 2 else y.reshape(2, 2)
+    a[0, 1:] -= x[1:2] * k
+    return np.sum(y * y * np.arange(4.0))

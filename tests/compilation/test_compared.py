@@ -34,6 +34,8 @@ COMPARED = {
     "powers": "s = np.power(X, 2.0)[0, 1] + np.power(X, 3.0).sum() + np.power(X, A)[1, 2]",
     "weights": "s = np.average(X, weights=A + 1.0) + np.average(X, axis=0, weights=A[1])[1]",
     "orders": "s = np.sort(X, axis=0)[1, 1] + np.median(X, axis=1)[2] + np.percentile(X, 30.0)",
+    "all in order": "s = np.median(X) + np.median(np.round(Y)) * Y[0, 1]",
+    "interpolation": "s = np.interp(X, A[0], A[1])[1, 2] + np.interp(Y[0], [-1.0, 2.0], [0.0, 3.0])[1]",
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
@@ -139,7 +141,7 @@ BY_SHAPES = {  # a call of each
     np.linalg.matrix_norm: "(x)", np.linalg.multi_dot: "([x, x.T, x])", np.fft.fftshift: "(x)",
     np.fft.ifftshift: "(x, 1)", np.ediff1d: "(x)", np.corrcoef: "(x)",
     np.sort: "(x, axis=0)", np.partition: "(x, 2)", np.median: "(x, axis=1)", np.quantile: "(x, 0.3, axis=1)",
-    np.percentile: "(x, 40.0)",
+    np.percentile: "(x, 40.0)", np.interp: "(x, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])",
 }  # fmt: skip
 
 

@@ -751,6 +751,13 @@ FACTORISED = {
     "svd of SciPy's": lambda x: np.sum(ts.linalg.svd(x, check_finite=False)[0] * x),
     "sorted": lambda x: np.sum(np.sort(np.sin(9.0 * x), axis=0) * x) + np.partition(x[1] * x[2], 2)[1],
     "medians": lambda x: np.sum(np.median(np.sin(9.0 * x), axis=1) * np.percentile(x, 35.0, axis=0)),
+    "median": lambda x: np.median(np.sin(9.0 * x)) * np.median(x[0] * x[1]),
+    "median of equal elements": lambda x: np.median(np.stack([x, x, np.minimum(x, 1.0)])) * x[0, 0],
+    "interpolation": lambda x: np.sum(np.interp(x, [0.2, 0.4, 0.4, 0.9, 5.0], [1.0, 2.0, 4.0, 0.0, 3.0]) * x),
+    "slogdet": lambda x: np.linalg.slogdet(x)[1] * x[0, 0],
+    "its sign": lambda x: math.prod(np.linalg.slogdet(x - 1.2 * np.eye(4))) * x[0, 0],
+    "slogdet of a large matrix": lambda x: math.prod(np.linalg.slogdet(large(x))),
+    "slogdet of complex numbers": lambda x: np.real(math.prod(np.linalg.slogdet(x * 1j + x.T))),
     "one large matrix": lambda x: np.sum(np.linalg.solve(large(x), x[0, 0] + np.arange(40.0)) ** 2),
     "its determinant": lambda x: np.linalg.det(large(x) * 0.3),
 }

@@ -179,6 +179,25 @@ def test_a_tree_goes_to_a_vector_and_back():
     assert tg.func.ravel_tree([np.ones(2, np.float32)])[0].dtype == np.float32
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, np.clongdouble])
+def test_infinite_imaginary_parts_come_back(dtype):
+    z = np.array([1.0, 2.0, 3.0, np.inf], dtype)
+    z.imag = [np.inf, -np.inf, np.nan, 0.25]
+    vector, unravel = tg.func.ravel_tree(z)
+    for x in (vector, tg.tensor(vector), tg.tensor(vector, requires_grad=True)):
+        found = unravel(x)
+        assert found.dtype == dtype
+        with tg.no_grad():
+            np.testing.assert_array_equal(np.real(found), z.real)
+            np.testing.assert_array_equal(np.imag(found), z.imag)
+    number, build = tg.func.ravel_tree({"z": complex(2.0, np.inf)})
+    assert build(number)["z"] == complex(2.0, np.inf)
+    g = tg.func.grad(lambda v: np.sum(np.imag(unravel(v))) * 2.0)(np.ones_like(vector))
+    np.testing.assert_array_equal(g, [0.0] * 4 + [2.0] * 4)
+    _, tangent = tg.func.jvp(unravel)(vector, np.arange(8.0).astype(vector.dtype))
+    np.testing.assert_array_equal(tangent, np.arange(4.0) + 1j * np.arange(4.0, 8.0))
+
+
 def test_vectors_of_trees_are_differentiated():
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     vector, unravel = tg.func.ravel_tree([x * 3.0, 5.0])
