@@ -25,6 +25,7 @@ MOST_JOBS = 64  # waiting; more are refused, and asked for again
 MOST_HELD = 1 << 28  # bytes that jobs may keep while they wait
 PIECE = 1e-3  # seconds of work without a pause
 SHARE = 5.0  # how long the thread rests, for a time in which it has worked
+ALONE = 0.2  # the same while no other thread of the process works
 LONGEST = 0.02  # seconds of a rest
 MOST_LENT = 2e-3  # seconds that a call waits for a piece to end; LLVM may take longer
 
@@ -64,6 +65,7 @@ class _AtWork(threading.local):
     owner: Owner | None = None
     begin = 0.0  # of a piece, in processor time
     until = 0.0  # when it may be over
+    others = 0.0  # processor time that other threads had when the latest one was over
 
 
 class _Turn:
@@ -140,7 +142,9 @@ def pause() -> None:
 def _rest(worked: float) -> None:
     """Rest for a while, that waiting for Python's lock is a part of."""
     statistics["seconds"] += worked
-    seconds = min(SHARE * worked, LONGEST)
+    others, _at_work.others = _at_work.others, time.process_time() - time.thread_time()
+    share = SHARE if _at_work.others - others > ALONE / 2 * worked else ALONE
+    seconds = min(share * worked, LONGEST)
     _turn.end(time.perf_counter() + seconds)
     time.sleep(seconds)
     _at_work.begin = time.thread_time()

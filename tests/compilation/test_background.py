@@ -386,6 +386,22 @@ def test_calls_without_a_pause_leave_the_thread_its_share():
     assert "way 1" in compiled.explain()
 
 
+def test_the_thread_rests_while_others_work(monkeypatch):
+    rests, real, others = [], time.thread_time, [0.0]
+    monkeypatch.setattr(background, "_turn", background._Turn())
+    monkeypatch.setattr(background, "_at_work", background._AtWork())
+    monkeypatch.setattr(background.time, "sleep", rests.append)
+    monkeypatch.setattr(background.time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(background.time, "process_time", lambda: others[0])
+    for worked in (0.0, 0.05e-3, 0.2e-3, 0.0, 1.0):
+        others[0] += worked
+        background._rest(1e-3)
+    monkeypatch.undo()
+    assert time.thread_time is real
+    long, short = background.SHARE * 1e-3, background.ALONE * 1e-3
+    assert rests == [short, short, long, short, long]
+
+
 @pytest.mark.parametrize("due", [False, True])
 def test_a_call_does_not_wait_for_a_thread_that_takes_long(monkeypatch, due):
     """As LLVM does, which needs no lock; or for one that has its turn later."""
