@@ -60,8 +60,8 @@ NO_SIZE = {
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
-    # blocks, jobs, steps, calls and kernels, which tests/compilation/test_fused.py crosses
-    "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE"},
+    # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
+    "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},
     "compilation/fusing.py": {"UNROLLED", "CHUNK"},
     "compilation/plan.py": {"BLOCK"},
     "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},

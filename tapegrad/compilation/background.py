@@ -1,13 +1,18 @@
 """A thread that learns programs and makes plans beside the callers, in pieces between which it pauses.
 
 What is Python in it holds Python's lock, so the pieces are short and the thread rests for longer than it
-works; LLVM works without the lock. It is started by the first job, is a daemon, and ends with the process; a
-child process begins without it, and without the jobs that were waiting.
+works; LLVM works without the lock. A caller that makes one call after the other may let nobody have the lock:
+Python gives it away after 5 ms of waiting, counted anew whenever the caller has done without it for a moment,
+as in each sweep. So calls lend the lock as soon as a piece is due (`lend`).
+
+The thread is started by the first job, is a daemon, and ends with the process; a child process begins without
+it, and without the jobs that were waiting.
 """
 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -19,8 +24,10 @@ from typing import Protocol
 MOST_JOBS = 64  # waiting; more are refused, and asked for again
 MOST_HELD = 1 << 28  # bytes that jobs may keep while they wait
 PIECE = 1e-3  # seconds of work without a pause
-SHARE = 3.0  # how long the thread rests, for a time in which it has worked
+SHARE = 5.0  # how long the thread rests, for a time in which it has worked
+ALONE = 0.2  # the same while no other thread of the process works
 LONGEST = 0.02  # seconds of a rest
+MOST_LENT = 2e-3  # seconds that a call waits for a piece to end; LLVM may take longer
 
 
 class Owner(Protocol):
@@ -57,7 +64,37 @@ class _AtWork(threading.local):
 
     owner: Owner | None = None
     begin = 0.0  # of a piece, in processor time
-    rested = 0.0  # for longer than was due, as it had to wait for Python's lock
+    until = 0.0  # when it may be over
+    others = 0.0  # processor time that other threads had when the latest one was over
+
+
+class _Turn:
+    """Whose turn it is to have Python's lock."""
+
+    def __init__(self) -> None:
+        self.due = 0.0  # when the thread, which does not work, is to have it; inf while it works
+        self.lending = threading.Lock()  # held by a call that waits for the end of a piece
+        self.ended = threading.Lock()  # released at that
+        self.ended.acquire()
+
+    def take(self) -> None:
+        """Begin to work."""
+        self.due = math.inf
+
+    def end(self, due: float) -> None:
+        """End a piece."""
+        self.due = due
+        if self.lending.locked() and self.ended.locked():
+            self.ended.release()
+
+    def lend(self) -> None:
+        """Wait until the thread has done a piece, if no other call does."""
+        if self.lending.acquire(blocking=False):
+            try:
+                self.ended.acquire(blocking=False)  # of a piece for which a call has waited in vain
+                self.ended.acquire(timeout=MOST_LENT)
+            finally:
+                self.lending.release()
 
 
 statistics = {"jobs": 0, "seconds": 0.0}
@@ -67,6 +104,7 @@ _starting = threading.Lock()
 _thread: list[threading.Thread] = []
 _ended = threading.Event()
 _at_work = _AtWork()
+_turn = _Turn()
 
 
 def submit(owner: Owner, held: int = 0) -> bool:
@@ -89,17 +127,33 @@ def submit(owner: Owner, held: int = 0) -> bool:
 def pause() -> None:
     """Let others go on, if this is the thread and it has worked for long enough."""
     owner = _at_work.owner
-    if owner is None:
+    if owner is None or time.perf_counter() < _at_work.until:
         return
     if owner.gone or _ended.is_set():
         raise Stopped
     worked = time.thread_time() - _at_work.begin
     if worked > PIECE:
-        statistics["seconds"] += worked
-        due, begin = min(SHARE * worked, LONGEST) - _at_work.rested, time.perf_counter()
-        time.sleep(max(due, 0.0))
-        _at_work.rested = min(time.perf_counter() - begin - due, LONGEST)
-        _at_work.begin = time.thread_time()
+        _rest(worked)
+        worked = 0.0
+        _turn.take()
+    _at_work.until = time.perf_counter() + PIECE - worked
+
+
+def _rest(worked: float) -> None:
+    """Rest for a while, that waiting for Python's lock is a part of."""
+    statistics["seconds"] += worked
+    others, _at_work.others = _at_work.others, time.process_time() - time.thread_time()
+    share = SHARE if _at_work.others - others > ALONE / 2 * worked else ALONE
+    seconds = min(share * worked, LONGEST)
+    _turn.end(time.perf_counter() + seconds)
+    time.sleep(seconds)
+    _at_work.begin = time.thread_time()
+
+
+def lend() -> None:
+    """Let the thread do a piece of work, if one is due: it may not get Python's lock otherwise."""
+    if _jobs and time.perf_counter() >= _turn.due:
+        _turn.lend()
 
 
 def waiting() -> int:
@@ -120,30 +174,32 @@ def _work() -> None:
             _jobs.rotate(-1)
         statistics["jobs"] += 1
         _jobs.popleft()
+        _rest(time.thread_time() - _at_work.begin)
+        _turn.end(0.0)
 
 
 def _do(owner: Owner | None) -> bool:
     """Let an owner that still exists do its work; False where that cannot be now."""
     if owner is None or owner.gone or _ended.is_set():
         return True
-    _at_work.owner, _at_work.begin = owner, time.thread_time()
+    _at_work.owner, _at_work.until = owner, 0.0
+    _turn.take()
     try:
         return owner.work()
     except Stopped:
         return True
     finally:
-        statistics["seconds"] += time.thread_time() - _at_work.begin
         _at_work.owner = None
 
 
 def _begin_anew() -> None:
     """In a child process there is no such thread, and nobody holds its lock."""
-    global _wanted, _starting
+    global _wanted, _starting, _turn
     _at_work.owner = None
     dropped = [job.owner() for job in _jobs]
     _jobs.clear()
     _thread.clear()
-    _wanted, _starting = SimpleQueue(), threading.Lock()
+    _wanted, _starting, _turn = SimpleQueue(), threading.Lock(), _Turn()
     for owner in dropped:
         if owner is not None:
             owner.forget()

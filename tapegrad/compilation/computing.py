@@ -420,15 +420,24 @@ def ufunc_for(op: Operation, operands: Sequence[Any]) -> np.ufunc | None:
         return np.matmul
     if isinstance(op, Passive):
         return op.forward if isinstance(op.forward, np.ufunc) else None
-    if not isinstance(op, Elementwise) or op is POWER or not all(isinstance(x, np.ndarray) for x in operands):
+    if not isinstance(op, Elementwise) or op is POWER:
         return None
-    kinds = [x.dtype.char for x in operands]
+    kinds = ""
+    for x in operands:
+        if not isinstance(x, np.ndarray):
+            return None
+        kinds += x.dtype.char
+    large = op is not WHERE and operands[0].nbytes > tape.LARGE and all(kind in FLOATS for kind in kinds)
+    return (_vector_form(op, operands[0]) if large else None) or _ufunc_of(op, kinds)
+
+
+@functools.cache
+def _ufunc_of(op: Elementwise, kinds: str) -> np.ufunc | None:
+    """The ufunc of an op of dtypes, but for large arrays."""
     if op is WHERE:
         return forward.choosing(op) if kinds[0] in f"?{kinds[1]}" and kinds[1] == kinds[2] in FLOATS else None
     if op.arity > 2 or not any(kind in NUMBERS for kind in kinds):
         return None
-    if all(kind in FLOATS for kind in kinds):
-        return _vector_form(op, operands[0]) or forward.ufunc_of(op)
     return forward.ufunc_of(op) if all(kind in NUMBERS + EXACTLY for kind in kinds) else None
 
 

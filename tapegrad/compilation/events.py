@@ -222,22 +222,22 @@ class Trace(NamedTuple):
         numbers: dict[int, int] = {}  # of events, by those of their entries
         for k, entry in enumerate(entries):
             background.pause()
-            op, value, history = entry[0], entry[4], History(*entry[1:4])
-            if history.serial == FLAT and history not in used:
+            op, handle, serial, at, value, given = entry[:6]
+            if serial == FLAT and (handle, serial, at) not in used:
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(entry[5]) is list else (NO_ATTRIBUTES, False)
-            sources = tuple(_source(op, q, x, known) for q, x in enumerate(operands_of(entry)))
-            call = _with_sources(self.calls.get(k), known)
+            attrs, view = entry[6:8] if type(given) is list else (NO_ATTRIBUTES, False)
+            sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
+            call = _with_sources(self.calls[k], known) if k in self.calls else None
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)
                 if writes is None:
                     raise Unlearnable(WRITTEN)
             if self.writes:
-                owners[history.key] = len(events) if writes is None else writes
-            known[history.key] = Source(RESULT, len(events))
+                owners[serial, at] = len(events) if writes is None else writes
+            known[serial, at] = Source(RESULT, len(events))
             numbers[k] = len(events)
             more = k in self.several, self.orders.get(k)
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
@@ -256,8 +256,9 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
     """Operands of an operation that is listed."""
     if type(entry[5]) is list:
         return entry[5]
-    found = [x if j is None else History(i, j, x) for i, j, x in (entry[5:8], entry[8:11])]
-    return found[: entry[0].arity]
+    i, j, x, k, m, y = entry[5:11]
+    first = x if j is None else History(i, j, x)
+    return [first] if entry[0].arity == 1 else [first, y if m is None else History(k, m, y)]
 
 
 def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
@@ -265,15 +266,14 @@ def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
     used: set[History] = set()
     for entry in reversed(entries):
         background.pause()
-        history = History(*entry[1:4])
-        if history.serial != FLAT or history in used or OF_VALUES.intersection(entry[0].functions):
-            used |= {history} | {x for x in operands_of(entry) if type(x) is History}
+        if entry[2] != FLAT or entry[1:4] in used or OF_VALUES.intersection(entry[0].functions):
+            used.update([entry[1:4], *(x for x in operands_of(entry) if type(x) is History)])
     return used
 
 
 def _found(x: History, known: dict[Any, Source]) -> Source | None:
     """The source of what has a history: arguments are known by Tensors, of which two may have one record."""
-    return known.get(x) or known.get(x.key)
+    return known.get(x) or known.get(x[1:])
 
 
 def _source(op: Primitive, q: int, x: Any, known: dict[Any, Source]) -> Source:

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tapegrad.compilation import methods
+from tapegrad.compilation import background, methods
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
 from tapegrad.compilation.learner import Learner
@@ -290,6 +290,7 @@ class Compiled(Programmed):
         if self._refused:
             raise_refused(self.plain, self._refused)
         found = self._found(wanted, args, kwargs)
+        background.lend()
         if self._refused:
             raise_refused(self.plain, self._refused)
         return found

@@ -35,8 +35,10 @@ def _advise() -> Callable[[int, int, int], int] | None:
 
 def give_back(x: np.ndarray) -> None:
     """Give back the pages that lie in an array as a whole: it is zeros there when it is next read."""
+    if x.nbytes < LARGE:
+        return
     advise = _advise()
-    if advise is not None and x.nbytes >= LARGE:
+    if advise is not None:
         begin = -(-abi.address(x) // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (abi.address(x) + x.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)

@@ -115,8 +115,9 @@ class Planning:
         """Make the plan."""
         try:
             rows, reverse = self._program.rows, self._reverse
-            if len(rows) + (0 if reverse is None else len(reverse.rows)) > memory.MOST_STEPS:
-                self.reason = f"it has more than {memory.MOST_STEPS:,} steps"
+            steps = len(rows) + (0 if reverse is None else len(reverse.rows))
+            if steps > memory.MOST_STEPS:
+                self.reason = f"its {steps:,} steps are more than {memory.MOST_STEPS:,}; arrays take fewer"
                 return True
             forward = rows, self._begin, len(self._program.events)
             backward = None if reverse is None else (reverse.rows, len(reverse.pools))

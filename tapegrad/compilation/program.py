@@ -196,7 +196,7 @@ class Program:
 
     def _add(self, event: Event, k: int, unused: bool) -> None:
         """Add buffers and a row for an event."""
-        attrs = self._attributes(event)
+        attrs, value = self._attributes(event), np.asarray(event.value)
         event = event if attrs is event.attrs else event._replace(attrs=attrs)
         operands = [self._operand(source, event) for source in event.operands]
         self.live.append(operands)
@@ -205,13 +205,13 @@ class Program:
         self.views.append(view is not None)
         target = None
         if event.op is BROADCAST:
-            view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
+            view = np.broadcast_to(operands[0], value.shape)  # each element seen more than once
         elif view is None:
-            view = target = np.empty_like(np.asarray(event.value), subok=False)
+            view = target = np.empty_like(value, subok=False)
             give_back(view)  # it may be where something else was
             if event.known:
                 view[...] = event.value
-        if view.flags.writeable and not np.asarray(event.value).flags.writeable:
+        if not value.flags.writeable and view.flags.writeable:
             self.read_only.add(k)
             view = view.view()
             view.flags.writeable = False
@@ -361,6 +361,8 @@ class Program:
         The first of the events that share factors finds them, the others take these.
         """
         attrs, operands = self.attrs[k], self.live[k]
+        if not attrs:
+            return None
         varying = varying_of(attrs)
         if varying is not None and varying.order is not None:
             self.renewals[k] = lambda: varying.find(operands[0])

@@ -34,6 +34,7 @@ from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
 from tapegrad.ops.writes import window_of
 
+NO_PART: Any = object()  # what an operand without a derivative gets
 FEW = 32  # elements of a row whose sums over rows are a product with ones
 
 
@@ -60,6 +61,18 @@ def partial_kernel(op: Elementwise, q: int, char: str) -> Kernel:
     number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
     address = table.kernel(number, abi.CODES[char])
     return Kernel(partial, op.rule.recorded[q], tuple(names), not op.explicit, address)
+
+
+@functools.cache
+def _part_of(op: Elementwise, q: int, char: str) -> Any:
+    """What gives the part of a cotangent by an operand: a kernel, a factor, NO_PART; None if nothing does."""
+    partial = op.partial(q)
+    if partial.zero:
+        return NO_PART
+    if partial.constant is not None:
+        return partial.constant if not op.explicit else partial_kernel(op, q, char)
+    kernel = partial_kernel(op, q, char)
+    return None if kernel.address < 2 else kernel
 
 
 def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
@@ -352,27 +365,23 @@ class Reverse(Cotangents):
         wanted: list[int],
     ) -> bool:
         """By the kernels of the op's partials; False where there is none for these operands."""
-        op, kind = event.op, out.dtype
-        if not isinstance(op, Elementwise) or kind.char not in "df" or event.attrs:
+        op, char = event.op, out.dtype.char
+        if not isinstance(op, Elementwise) or char not in "df" or event.attrs:
             return False
-        if not all(isinstance(x, np.ndarray) and x.dtype.char in (kind.char, *EXACTLY) for x in operands):
+        for x in operands:
+            if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
+                return False
+        parts = [_part_of(op, q, char) for q in wanted]
+        if None in parts:
             return False
-        if any(
-            op.partial(q).constant is None
-            and not op.partial(q).zero
-            and partial_kernel(op, q, kind.char).address < 2
-            for q in wanted
-        ):
-            return False
-        for q in wanted:
-            partial = op.partial(q)
-            if partial.zero:
+        for q, part in zip(wanted, parts, strict=True):
+            if part is NO_PART:
                 continue
-            if partial.constant is not None and not op.explicit:
-                self._scaled(event.operands[q], ct, partial.constant, out)
+            if not isinstance(part, Kernel):
+                self._scaled(event.operands[q], ct, part, out)
                 continue
             reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in op.operands(q)]
-            self._by_kernel(event.operands[q], partial_kernel(op, q, kind.char), ct, reads, out)
+            self._by_kernel(event.operands[q], part, ct, reads, out)
         return True
 
     def _dense(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -389,6 +398,9 @@ class Reverse(Cotangents):
 
     def _scaled(self, source: Source, ct: np.ndarray, factor: float, out: np.ndarray) -> None:
         """Give a multiple of the cotangent; what is summed up is multiplied after that."""
+        if factor == 1 and not out.ndim:
+            self._give(source, ct)
+            return
         summed, stretched = self._ndim(source) == 0 and out.ndim > 0, self._is_stretched(source, out)
         if stretched and ct.ndim:
             ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
@@ -414,7 +426,7 @@ class Reverse(Cotangents):
         part = self._part(source, out, summed)
         given: list[Any] = []
         for x in (ct, *reads):
-            if x.ndim == 0 and out.ndim:
+            if out.ndim and x.ndim == 0:
                 block = Block(x.dtype, out.size)
                 self.rows.loop(np.positive, [x], block, out.size)
                 given.append(block)

@@ -85,7 +85,8 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-NOTHING_THERE = [0] * layout.ROW_OPERANDS
+NOTHING_THERE = (0,) * layout.ROW_OPERANDS
+NO_WORDS = ((), (), ())
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
@@ -233,19 +234,26 @@ class Rows:
 
         Of numbers and blocks alone, `extent` is how many elements the group has.
         """
-        arrays = [x.array if isinstance(x, Block) else x for x in (*operands, out)]
-        if not all(isinstance(x, np.ndarray) for x in arrays):
+        every, kinds, are_numbers = (*operands, out), "", extent < 2
+        for x in every:
+            y = x.array if type(x) is Block else x
+            if not isinstance(y, np.ndarray):
+                return False
+            kinds += y.dtype.char
+            are_numbers = are_numbers and not y.ndim
+        found = _loop_of(ufunc, kinds)
+        if found is None:
             return False
-        kinds = signature([x.dtype.char for x in arrays])
-        if not kinds:
-            return False
-        found = _inner_loop(ufunc, kinds)
-        extent = extent or _extent((*operands, out))
-        places = [_place(x, extent) for x in (*operands, out)]
-        if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
-            return False
-        self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
+        if are_numbers:
+            extent, places = 1, [(abi.address(x), 0, 0) for x in every]
+        else:
+            extent = extent or _extent(every)
+            places = [place for x in every if (place := _place(x, extent))]
+            if not extent or len(places) < len(every):
+                return False
+        function, data, clears = found
+        step = Step(layout.BY_LOOP, ufunc, every[:-1], every[-1:], extent)
+        self._add(step, function, data, places, clears)
         return True
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
@@ -361,15 +369,16 @@ class Rows:
         for k in range(first, len(self)):
             self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
 
-    def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
-        count = len(operands)
-        room = max(0, layout.ROW_OPERANDS - count) if step.kind in STOPS else 0
-        row = [step.kind, 0, function, data, step.extent, count, 0, 0]
-        for words in zip(*operands, strict=True) if operands else [()] * 3:
-            row.extend(words)
-            row.extend(NOTHING_THERE[:room])
+    def _add(
+        self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False
+    ) -> None:
+        row = [step.kind, 0, function, data, step.extent, len(operands), 0, clears]
+        room = NOTHING_THERE[len(operands) :] if step.kind in STOPS else ()
+        for words in zip(*operands) if operands else NO_WORDS:  # noqa: B905
+            row += words
+            row += room
         self.starts.append(len(self.words))
-        self.words.extend(row)
+        self.words.fromlist(row)
         self.steps.append(step)
 
     def seal(self) -> None:
@@ -537,6 +546,14 @@ def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
     clear(flags)
     set_flags(before)
     return bool(found)
+
+
+@functools.cache
+def _loop_of(ufunc: np.ufunc, chars: str) -> tuple[Address, Address, bool] | None:
+    """A ufunc's inner loop for operands and a result of these dtypes; whether it clears flags of errors."""
+    kinds = signature(chars)
+    found = _inner_loop(ufunc, kinds) if kinds and 0 not in forward.error_test() else (0, 0)
+    return (*found, clears_errors(ufunc, kinds)) if found[0] else None
 
 
 @functools.cache

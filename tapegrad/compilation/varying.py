@@ -18,6 +18,7 @@ REARRANGE = REGISTRY["rearrange"]
 TAKING = ELEMENT, TAKE, REARRANGE  # ops whose elements may be others at each call
 VARYING = "varying"  # the attribute that stands for all others
 COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
+ANEW = frozenset((*COMPUTED, VARYING))
 
 
 class Varying:
@@ -139,7 +140,7 @@ def in_order(event: Event) -> Event:
 
 def is_computed_anew(event: Event) -> bool:
     """Whether an event has attributes that are others at each call."""
-    return any(name in event.attrs for name in (*COMPUTED, VARYING))
+    return not ANEW.isdisjoint(event.attrs)
 
 
 def is_found_by_rows(event: Event) -> bool:

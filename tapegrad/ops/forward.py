@@ -53,6 +53,7 @@ def _library(*names: str) -> list[int]:
         return [0] * len(names)
 
 
+@functools.cache
 def error_test() -> tuple[int, int]:
     """The C library's ``fetestexcept``, and the flags of all errors that NumPy reports; zeros if unknown."""
     flags = FLAGS.get(platform.machine())

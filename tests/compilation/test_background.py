@@ -3,6 +3,7 @@
 import contextvars
 import gc
 import os
+import sys
 import threading
 import time
 import tracemalloc
@@ -362,6 +363,69 @@ def test_the_thread_pauses(monkeypatch):
     while background.waiting() and time.monotonic() < end:
         pass
     assert threading.get_ident() not in rests
+
+
+def test_calls_without_a_pause_leave_the_thread_its_share():
+    """Where Python takes the lock from nobody, as if callers did without it for a moment in each call."""
+
+    def f(x):
+        for _ in range(20):
+            x = np.sin(x) * 1.5 + 0.1
+        return np.sum(x)
+
+    compiled, before = tg.compile(f), sys.getswitchinterval()
+    sys.setswitchinterval(30.0)
+    try:
+        calls = 0
+        while calls < 3 or (any(k.learning.tasks for k in compiled._kinds.values()) and calls < 20_000):
+            compiled.value_and_grad(X)
+            calls += 1
+    finally:
+        sys.setswitchinterval(before)
+    assert calls < 2000
+    assert "way 1" in compiled.explain()
+
+
+def test_the_thread_rests_while_others_work(monkeypatch):
+    rests, real, others = [], time.thread_time, [0.0]
+    monkeypatch.setattr(background, "_turn", background._Turn())
+    monkeypatch.setattr(background, "_at_work", background._AtWork())
+    monkeypatch.setattr(background.time, "sleep", rests.append)
+    monkeypatch.setattr(background.time, "thread_time", lambda: 0.0)
+    monkeypatch.setattr(background.time, "process_time", lambda: others[0])
+    for worked in (0.0, 0.05e-3, 0.2e-3, 0.0, 1.0):
+        others[0] += worked
+        background._rest(1e-3)
+    monkeypatch.undo()
+    assert time.thread_time is real
+    long, short = background.SHARE * 1e-3, background.ALONE * 1e-3
+    assert rests == [short, short, long, short, long]
+
+
+@pytest.mark.parametrize("due", [False, True])
+def test_a_call_does_not_wait_for_a_thread_that_takes_long(monkeypatch, due):
+    """As LLVM does, which needs no lock; or for one that has its turn later."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def program(*args):
+        reached.set()
+        go_on.wait(60)
+        raise RuntimeError
+
+    monkeypatch.setattr(learning, "Program", program)
+    compiled = tg.compile(energy)
+    for _ in range(2):
+        compiled.grad(X)
+    assert reached.wait(60)
+    if due:  # the thread was to go on long ago
+        monkeypatch.setattr(background._turn, "due", 0.0)
+    monkeypatch.setattr(background, "MOST_LENT", 0.01 if due else 60.0)
+    begin = time.perf_counter()
+    background.lend()
+    waited = time.perf_counter() - begin
+    go_on.set()
+    assert waited < 5.0
+    settle(compiled)
 
 
 def changing(x, k):
