@@ -1,7 +1,8 @@
 """Random programs of arrays of any length, as text: slices, writes, masks, products, loops, branches.
 
 A program is a function ``program(x, y)`` of an array of at least 4 elements and a number. The same text runs
-on ndarrays, on Tensors and under `tg.njit`.
+on ndarrays, on Tensors and under `tg.njit`. The arrays p and q are plain until something active is put in
+their place; v and c are views, or were.
 """
 
 import numpy as np
@@ -38,6 +39,26 @@ MATRICES = [
     "s = np.linalg.norm(m[0] + 2.0) * 0.2", "s = np.max(m[0]) * 0.5", "s = np.prod(m[0] + 1.0) * 0.1",
     "t = np.trace(m[:, :3] @ np.ones((3, 3))) * 0.1",
 ]  # fmt: skip
+VIEWS = [
+    "v = u[1:]", "v = w[:-1]", "v = u[::-1][1:]", "v = w[1:][::-1]", "v = v * 0.5 + u[1:]", "v *= s",
+    "v += w[:-1]", "v[1:] = v[:-1]", "v[:-1] *= v[1:]", "v[::-1] = v", "v[:] = np.where(v > 0.1, v, t)",
+    "v[0] = s", "v[-1] += u[0]", "u[:-1] = v", "w[1:] *= v", "u[1:] += v", "s = np.sum(v * w[1:]) / n",
+    "t = np.dot(v, u[:-1]) / n", "c = m[:, 1]", "c = m.T[2]", "c = m[::-1, 0]", "c *= s",
+    "c[1:] = c[:-1]", "c += u[:3]", "m[:, 2] = c", "m[:, 0] -= c * t", "u[:3] = np.exp(c)",
+    "s = np.dot(c, u[:3])", "w[:4] = c @ m", "m[:] = m[:, ::-1]",
+]  # fmt: skip
+PLAIN = [
+    "p[1] = 0.3", "p[:2] = 1.5", "q[:, 1] += 0.2", "q = q * 0.5", "s = np.dot(p, w) / n",
+    "u[:3] = m @ p[:4]", "u[:4] = p[:3] @ m", "m = (q[:, :3] @ m) * 0.3 + m * 0.5", "m = m * q",
+    "w = np.where(p > 0.5, w, u)", "u *= p",
+    "w[:3] = np.linalg.solve(np.eye(3) * 4.0 + q[:, :3] + np.sin(m[:, 1:]), c)",
+    "s = np.linalg.det(np.eye(3) * 2.0 + np.sin(m[:, 1:])) * 0.1",
+    "u[:3] = np.linalg.inv(np.eye(3) + q[:, 1:]) @ c",
+]  # fmt: skip
+ACTIVE = [
+    "p = p * 0.5 + np.sin(w)", "p = np.maximum(p, u) * s", "p = p * 0.5 + u * w", "q = q * s + m * 0.5",
+    "q = (q[:, :3] @ m) * 0.3 + q", "p = np.where(p > 0.4, p, w) * t",
+]  # fmt: skip
 CALLS = [
     "u[w > 0.3] = s", "u[u > w] = 0.5", "u[chosen] = w[:3] * t", "w[chosen] += u[:3]", "w = u[order]",
     "u[order] = w * s", "s = np.sum(u[w > 0.2]) / n", "u = np.cumsum(w) / n", "u = np.clip(u, -0.9, 0.8)",
@@ -51,9 +72,13 @@ CONDITIONS = ["s > t", "u[0] > 0.2", "np.sum(w) > 0.0", "n > 20"]
 BEGIN = [
     "n = x.size", "u = x * 0.7", "w = np.cos(x) + 0.1", "z = x * 0.0", "s = x[0] * 1.0", "t = y + 0.5",
     "m = np.outer(x[:3], x[:4])", "chosen = np.array([2, 0, 3])", "order = np.arange(n)[::-1].copy()",
+    "p = np.ones(n)", "q = np.full((3, 4), 0.5)", "v = w[1:]", "c = m[:, 2]",
 ]  # fmt: skip
 END = ("return np.sum(u * u) / n + np.sum(w * x) / n + s * t + np.sum(m * m) * 0.1 + np.sum(z * u) / n"
-       " + u[1] * w[2]")  # fmt: skip
+       " + u[1] * w[2] + np.sum(p * w) / n + np.sum(q * m) * 0.1"
+       " + np.sum(v * v) / n + c[0] * c[2] * 0.1")  # fmt: skip
+KINDS = {"=": 15, "[:] =": 10, "+=": 10, "window": 15, "sum": 10, "number": 3, "dot": 2, "matrix": 12,
+         "call": 6, "loop": 7, "block": 10, "view": 12, "plain": 6, "active": 5}  # fmt: skip
 
 
 def expression(random, vectors=VECTORS):
@@ -74,10 +99,7 @@ def write(random):
 
 def statement(random, depth):
     """The lines of a statement; its blocks have blocks in them as deep as that."""
-    kind = random.choices(
-        ["=", "[:] =", "+=", "window", "sum", "number", "dot", "matrix", "call", "loop", "block"],
-        [15, 10, 10, 15, 10, 3, 2, 12, 6, 7, 10],
-    )[0]
+    kind = random.choices([*KINDS], list(KINDS.values()))[0]
     match kind:
         case "=" | "[:] =":
             return [f"{random.choice('uw')}{kind if kind != '=' else ' ='} {expression(random)}"]
@@ -94,6 +116,12 @@ def statement(random, depth):
             return [random.choice(MATRICES)]
         case "call":
             return [random.choice(CALLS)]
+        case "view":
+            return [random.choice(VIEWS)]
+        case "plain":
+            return [random.choice(PLAIN)]
+        case "active":
+            return [f"for j{depth} in range({random.randint(0, 3)}):", "    " + random.choice(ACTIVE)]
         case "loop":
             return ["for i in range(1, n):", "    " + random.choice(LOOPS)]
         case "block" if depth:
@@ -138,3 +166,18 @@ def point(n):
     """Where a program is run: an array and a number; a direction."""
     k = np.arange(n)
     return (np.cos(k * 1.37 + 0.3) + 0.05 * np.sin(k), 0.4), (np.sin(k * 0.7), 0.3)
+
+
+STEP = 1e-6
+
+
+def differences(f, args, along):
+    """The derivative of a function's results along a direction; where it is smooth there; its size."""
+
+    def slopes(h):
+        there, back = (f(*(x + s * v for x, v in zip(args, along, strict=True))) for s in (h, -h))
+        return [(np.asarray(a) - b) / (2 * h) for a, b in zip(there, back, strict=True)]
+
+    near, far = slopes(STEP), slopes(2 * STEP)
+    size = max(1.0, *(np.abs(a).max() for a in near))
+    return near, [np.abs(a - b) < 1e-5 * size for a, b in zip(near, far, strict=True)], size

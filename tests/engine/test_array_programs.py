@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import tapegrad as tg
 
-from ..array_programs import function_of, point, programs, sizes_for
+from ..array_programs import differences, function_of, point, programs, sizes_for
 
-STEP = 1e-6
 SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -22,18 +21,6 @@ def leaves(args):
 def gradient(f, args):
     xs = leaves(args)
     return [g.numpy() for g in tg.grad(f(*xs), xs, materialize_grads=True)]
-
-
-def differences(f, args, along):
-    """The derivative of a function's results along a direction; where it is smooth there; its size."""
-
-    def slopes(h):
-        there, back = (f(*(x + s * v for x, v in zip(args, along, strict=True))) for s in (h, -h))
-        return [(np.asarray(a) - b) / (2 * h) for a, b in zip(there, back, strict=True)]
-
-    near, far = slopes(STEP), slopes(2 * STEP)
-    size = max(1.0, *(np.abs(a).max() for a in near))
-    return near, [np.abs(a - b) < 1e-5 * size for a, b in zip(near, far, strict=True)], size
 
 
 def check(text):
