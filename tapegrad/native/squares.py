@@ -26,6 +26,11 @@ OPERANDS = {  # what has a kink at 0
     abs: 1, np.absolute: 1, np.fabs: 1, math.fabs: 1, np.hypot: 2, math.hypot: 2, np.linalg.norm: 1,
 }  # fmt: skip
 TIMES, OVER, POWERS = (operator.mul, np.multiply), (operator.truediv, np.divide), (operator.pow, np.power)
+COMPUTING = (
+    np.sum, np.dot, np.mean, np.exp, np.log, np.sqrt, np.sin, np.cos, np.square, *TIMES, *OVER, *POWERS,
+    *OPERANDS,
+)  # fmt: skip
+READING = ("size", "shape", "ndim", "sum", "mean", "dot", "max", "min")  # attributes that are no views
 COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2}
 
 
@@ -35,11 +40,12 @@ class Square(NamedTuple):
     root: Variable
     call: RightSide
     others: list[tuple[Key, Variable | None]]  # operators, and operands on the right
+    exposed: bool  # whether what has the kink may be written to before it is multiplied, if it is an array
 
     def variables(self) -> list[Variable]:
         """What is used again where the square is made."""
-        others = [self.root, *(x for _, x in self.others if x is not None)] if self.others else []
-        return [*self.call.args, *others]
+        root = [self.root] if self.others or self.exposed else []
+        return [*self.call.args, *root, *(x for _, x in self.others if x is not None)]
 
 
 def squares_in(
@@ -49,14 +55,44 @@ def squares_in(
 ) -> dict[int, Square]:
     """Return the products that are squares of what has a kink, by their ids."""
     found: dict[int, Square] = {}
+    exposed = _exposed(blocks, resolve)
     for block in blocks.values():
         reader = _Reader(block, definition, resolve, found)
         for at, line in enumerate(block.body):
             if isinstance(line, ir.Assign):
                 square = reader.square(line.value, at)
                 if square is not None:
-                    found[id(line.value)] = square
+                    found[id(line.value)] = square._replace(exposed=square.root.name in exposed)
     return found
+
+
+def _exposed(blocks: dict[int, Block], resolve: Callable[[Any], Any]) -> set[str]:
+    """Names of what may be written to, if it is an array: of all that is not used in arithmetic alone."""
+    found: set[str] = set()
+    copies: list[tuple[str, str]] = []
+    for line in (line for block in blocks.values() for line in block.body):
+        if isinstance(line, ir.Assign):
+            value = line.value
+            if isinstance(value, ir.Var):
+                copies.append((value.name, line.target.name))
+            elif isinstance(value, ir.Expr) and not _computes(value, resolve):
+                found.update(x.name for x in value.list_vars())
+        elif not isinstance(line, (ir.Del, ir.Return, ir.Branch, ir.Print)):
+            found.update(x.name for x in line.list_vars())
+    left = len(copies) + 1
+    while left:  # what has two names
+        pairs = [(a, b) for a, b in copies if (a in found) != (b in found)]
+        found.update(name for pair in pairs for name in pair)
+        left = left - 1 if pairs else 0
+    return found
+
+
+def _computes(value: RightSide, resolve: Callable[[Any], Any]) -> bool:
+    """Whether an expression gives numbers that it has computed, and keeps nothing."""
+    if value.op == "call" and not (value.kws or value.vararg):
+        function = resolve(value.func)
+        return any(function is f for f in COMPUTING)
+    return value.op in ("binop", "unary") or (value.op == "getattr" and value.attr in READING)
 
 
 class _Reader:
@@ -84,7 +120,7 @@ class _Reader:
         for one, others in self._factors(a, at):
             for other, more in self._factors(b, at):
                 if self._same(one, other, at):
-                    return Square(one, self.definition(one), others + more)
+                    return Square(one, self.definition(one), others + more, False)
         return None
 
     def _operation(self, value: RightSide) -> tuple[Key | None, list[Variable]]:
@@ -177,6 +213,19 @@ def square_of_hypot(x: np.ndarray | complex, y: np.ndarray | complex) -> Any:
 
 def square_of_norm(x: np.ndarray | complex) -> Any:
     """``norm(x)**2``."""
+
+
+def product_unless_number(
+    root: np.ndarray | complex, product: np.ndarray | complex, smooth: np.ndarray | complex
+) -> Any:
+    """``product`` of an array that may have been written to since; of a number as `product_with` has it."""
+
+
+@overload(product_unless_number)
+def _product_unless_number(root, product, smooth):
+    if isinstance(root, types.Array):
+        return lambda root, product, smooth: product
+    return lambda root, product, smooth: smooth if root == 0.0 else product
 
 
 @overload(product_with)

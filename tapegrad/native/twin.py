@@ -54,7 +54,7 @@ from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
 from tapegrad.native.reading import Reading, is_expression, makes_zeros, whole_of
 from tapegrad.native.scalar import PASSIVE, is_active
-from tapegrad.native.squares import Square, product_with, square_of, squares_in
+from tapegrad.native.squares import Square, product_unless_number, product_with, square_of, squares_in
 from tapegrad.native.storing import store
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -166,7 +166,7 @@ class _Untyped(FunctionPass):
     def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
-        if not square.others:
+        if not square.others and not square.exposed:
             return found
         for how, other in square.others:
             if other is None:
@@ -174,7 +174,8 @@ class _Untyped(FunctionPass):
             else:
                 found = self._new(ir.Expr.binop(how, found, self._again(other), loc), loc)
         args = [self._again(square.root), self._new(product, loc), found]
-        return ir.Expr.call(*self._parts(product_with, args, loc))
+        function = product_unless_number if square.exposed else product_with
+        return ir.Expr.call(*self._parts(function, args, loc))
 
     def _again(self, var: Variable) -> Variable:
         """A variable under the name by which it may be used again."""

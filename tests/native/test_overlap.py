@@ -150,3 +150,18 @@ def test_no_copy_where_nothing_is_shared_or_all():
     assert (
         (after.alloc - before.alloc) == (after.free - before.free) == after.mi_alloc - before.mi_alloc == 20
     )
+
+
+@pytest.mark.parametrize("lines", [
+    ["u = np.hypot(x, 3.0)", "u[:] = u * 2.0", "return np.sum(u * u)"],
+    ["u = x + 3.0", "w = np.abs(x)", "v = w[1:]", "v[:] = u[:-1] * u[1:]", "return np.sum(w ** 2 * u)"],
+])  # fmt: skip
+def test_the_square_of_an_absolute_value_that_was_written_to_since(lines):
+    space = {"np": np}
+    exec("def program(x):\n    " + "\n    ".join(lines), space)
+    plain, x, v = space["program"], np.array([1.0, 2.0, -0.5]), np.array([1.0, 10.0, 0.3])
+    native, t = tg.njit(plain), tg.tensor(x, requires_grad=True)
+    (g,) = tg.grad(plain(t), t, create_graph=True)
+    np.testing.assert_allclose(tg.func.jvp(native)(x, v), (plain(x), g.detach().numpy() @ v), rtol=1e-13)
+    expected = tg.grad(np.sum(g * v), t)[0].numpy()
+    np.testing.assert_allclose(tg.func.hvp(native)(x, v), expected, rtol=1e-12)
