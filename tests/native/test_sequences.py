@@ -1,10 +1,13 @@
 """Functions of arrays inside compiled code: values NumPy's, gradients beside differences."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import tapegrad as tg
 from tapegrad.errors import UnsupportedOpError
+from tests.native.memory import counted
 
 X = np.array([0.7, 0.31, 0.55, 0.9, 0.42])
 W = np.array([2.0, -1.0, 3.0, 0.5, 1.5])
@@ -92,3 +95,26 @@ def of_nothing(x):
 
 def test_nan_stays_nan():
     assert np.isnan([y.item() for y in tg.njit(of_nothing)(tg.tensor(X, requires_grad=True))]).all()
+
+
+def test_lists_of_numbers_and_arrays_are_given_back_in_ten_thousand_calls():
+    @tg.njit
+    def f(x):
+        items, rows = [x[0] * 1.0], [x * 2.0]
+        for k in range(3):
+            items.append(items[-1] * x[k])
+            rows.append(rows[-1] * x + np.sin(x))
+        if x[0] < 0.0:
+            raise ValueError("negative")
+        return np.sum(rows[-1] * rows[1]) + items[-1] + np.sum(np.outer(x, x) @ x)
+
+    gradient, x = tg.func.grad(f), np.array([0.3, 0.4, 0.5])
+
+    def call():
+        gradient(x)
+        with contextlib.suppress(ValueError):
+            gradient(-x)
+
+    call()
+    found = counted(call, 5000)
+    assert found.alloc == found.free > 0 and found.mi_alloc == found.mi_free > 0
