@@ -213,15 +213,18 @@ class Trace(NamedTuple):
     held: int
 
     def events(self, found: History) -> tuple[list[Event], int]:
-        """Return the operations, and the number of that which gave a Tensor."""
+        """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
         known: dict[Any, Source] = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         events: list[Event] = []
-        entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
-        used = _used(entries) if FLAT in self.entries[2::WIDTH] else set()
+        entries, count = self.entries, len(self.entries) // WIDTH
+        used = _used(entries) if FLAT in entries[2::WIDTH] else set()
+        entries.reverse()  # as the last ones are taken off in no time
         numbers: dict[int, int] = {}  # of events, by those of their entries
-        for k, entry in enumerate(entries):
+        for k in range(count):
             background.pause()
+            entry = entries[: -WIDTH - 1 : -1]
+            del entries[-WIDTH:]
             op, value, history = entry[0], entry[4], History(*entry[1:4])
             if history.serial == FLAT and history not in used:
                 continue
@@ -260,11 +263,12 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
     return found[: entry[0].arity]
 
 
-def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
+def _used(entries: Sequence[Any]) -> set[History]:
     """What tells Tensors that operations with a derivative need, directly or not."""
     used: set[History] = set()
-    for entry in reversed(entries):
+    for at in range(len(entries) - WIDTH, -1, -WIDTH):
         background.pause()
+        entry = entries[at : at + WIDTH]
         history = History(*entry[1:4])
         if history.serial != FLAT or history in used:
             used |= {x for x in operands_of(entry) if type(x) is History}

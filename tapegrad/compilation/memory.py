@@ -43,11 +43,17 @@ def give_back(x: np.ndarray) -> None:
 
 
 def forget_steps(rows: Rows) -> None:
-    """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which."""
-    if len(rows) <= MOST_STEPS:
+    """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which.
+
+    That is called while rows are added, and does something once there are so many more.
+    """
+    begin = rows.settled
+    if len(rows) - begin <= MOST_STEPS:
         return
+    rows.settle()
     found: dict[int, np.ndarray] = {}
-    for k, step in enumerate(rows.steps):
+    for k in range(begin, len(rows)):
+        step = rows.steps[k]
         if step.kind not in FORGOTTEN:
             continue
         arrays = [x.array if type(x) is Block else x for x in (*step.reads, *step.writes)]

@@ -106,7 +106,7 @@ class Program:
     Attributes
     ----------
     events
-        Its operations.
+        Its operations: the list that it is given, whose events then keep no arrays but the program's.
     arguments
         A buffer for each leaf of the arguments.
     places
@@ -146,7 +146,7 @@ class Program:
     """
 
     def __init__(
-        self, events: Sequence[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
+        self, events: list[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
         exact: list[bool] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
@@ -170,14 +170,18 @@ class Program:
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
+        self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
+            if exact is None:
+                given.append(np.asarray(event.value) if event.known else None)
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
-                continue
-            self._add(event, k, k in unused)
+            else:
+                self._add(event, k, k in unused)
+            events[k] = self._own(event, k)
+            forget_steps(self.rows)
         self.rows.seal()
-        self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
         self.owners: Sequence[int] = range(len(events))
         if any(event.writes is not None for event in events):
@@ -191,8 +195,7 @@ class Program:
             if source.kind >= LIVE
         ]
         known = [] if before is None else before.exact[: self.shared]
-        self.exact: list[bool] = self._verified(events, known) if exact is None else exact
-        forget_steps(self.rows)
+        self.exact: list[bool] = self._verified(given, known) if exact is None else exact
 
     def _add(self, event: Event, k: int, unused: bool) -> None:
         """Add buffers and a row for an event."""
@@ -219,29 +222,28 @@ class Program:
         self.targets.append(target)
         self._compute(event, k, view if target is None else target, target is None or unused)
 
-    def _verified(self, events: Sequence[Event], shared_exact: Sequence[bool]) -> list[bool]:
+    def _verified(self, given: list[Any], shared_exact: Sequence[bool]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands.
 
         Of events in shared buffers that is known. The call that is learned from may have those that Python
         has computed there, which rows would change.
         """
-        known = [np.asarray(event.value) for event in events]
         for k in range(self.shared):  # where it may be in the very buffers
-            known[k] = known[k].copy() if events[k].known else known[k]
+            given[k] = None if given[k] is None else given[k].copy()
         shared = self.values[: self.shared]  # of which the call that is learned from may have some
         releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
         exact = []
         with np.errstate(all="ignore"):
-            for k, (event, x) in enumerate(zip(events, self.values, strict=True)):
+            for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
+                y, given[k] = given[k], None  # which nobody else has, but where it is in other programs
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
                     target = self.targets[k]
-                    if target is not None and event.known:
-                        target[...] = known[k]
+                    if target is not None and y is not None:
+                        target[...] = y
                     exact.append(False)
                     continue
                 self.rows.run(k, k + 1)
-                y = known[k] if event.known else _recorded(event, self.live[k])
-                exact.append(_is_same_bits(x, y))
+                exact.append(_is_same_bits(x, _recorded(event, self.live[k]) if y is None else y))
                 releases.give_back_after(k)
                 background.pause()
         releases.end()
@@ -325,7 +327,7 @@ class Program:
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""
-        return Program(self.events, self.arguments, others, self.exact)
+        return Program([*self.events], self.arguments, others, self.exact)
 
     def buffer(self, source: Source) -> Any:
         """Return where the value of an argument or a result is."""

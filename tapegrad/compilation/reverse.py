@@ -114,9 +114,9 @@ class Reverse(Cotangents):
             if wanted:
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
+            forget_steps(self.rows)
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self.rows.seal()
-        forget_steps(self.rows)
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]

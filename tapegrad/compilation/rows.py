@@ -102,6 +102,8 @@ class Rows:
         self.steps: list[Step] = []
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
+        self.settled = 0  # of so many rows the groups are known: where these begin
+        self._begins, self._sums, self._work = array("q"), set[Address](), 0
         self.kept: list[Any] = []  # what rows know by address
         self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
@@ -376,7 +378,8 @@ class Rows:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
             self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int64)
-            begins = self._begins(self.table[starts + layout.ROW_EXTENT])
+            self.settle()
+            begins = np.array([*self._begins, len(self)])
             self.table[starts + layout.ROW_GROUP] = np.repeat(begins[1:], np.diff(begins))
             self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
             self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
@@ -393,28 +396,35 @@ class Rows:
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
         self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self)
-        work = sum(step.extent or sum(x.size for x in step.writes) for step in self.steps)
-        self.state[layout.RUNS_LONG] = work >= LONG
+        self.state[layout.RUNS_LONG] = self._work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
-    def _begins(self, extents: np.ndarray) -> list[int]:
-        """Rows with which groups begin, and the end.
+    def settle(self) -> None:
+        """Find with which rows groups begin, of those that are there; their steps are not asked again.
 
         A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
         """
-        grouped = np.fromiter((step.kind not in STOPS for step in self.steps), bool)
-        together = [False, *(grouped[1:] & grouped[:-1] & (extents[1:] == extents[:-1])).tolist()]
-        begins, sums = list[int](), set[Address]()
-        for k, step in enumerate(self.steps):
+        sums, grouped, extent = self._sums, False, 0
+        if self.settled:
+            grouped, extent = self._grouped(self.settled - 1)
+        for k in range(self.settled, len(self)):
+            step, before = self.steps[k], (grouped, extent)
+            grouped, extent = self._grouped(k)
+            self._work += step.extent or sum(x.size for x in step.writes)
             out = step.writes[0] if step.extent > 1 and step.writes else None
             summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None
-            if not together[k] or k in self.divisions or (sums and _reads(step, sums - {summed})):
-                begins.append(k)
+            together = grouped and (grouped, extent) == before and k not in self.divisions
+            if not together or (sums and _reads(step, sums - {summed})):
+                self._begins.append(k)
                 sums.clear()
             if summed is not None:
                 sums.add(summed)
-        return [*begins, len(self)]
+        self.settled = len(self)
+
+    def _grouped(self, k: int) -> tuple[bool, int]:
+        """Whether a row may be in a group, and over how many elements."""
+        return self.steps[k].kind not in STOPS, self.word(k, layout.ROW_EXTENT)
 
     def run(self, begin: int, end: int) -> None:
         """Run rows from `begin` to before `end`.

@@ -239,7 +239,7 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
 
 
-@pytest.mark.parametrize("most", [7, 8, 1 << 14])  # the function has eight rows, more in reverse
+@pytest.mark.parametrize("most", [1, 7, 8, 1 << 14])  # the function has eight rows, more in reverse
 @pytest.mark.parametrize("n", [3, LARGE // 8 - 1, LARGE // 8])
 def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypatch):
     monkeypatch.setattr(memory, "MOST_STEPS", most)
