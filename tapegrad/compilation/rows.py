@@ -85,11 +85,18 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-NOTHING_THERE = [0] * layout.ROW_OPERANDS
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
+
+
+class Form(NamedTuple):
+    """What rows have in common that do the same with other operands: words, where these lie, and a key."""
+
+    words: np.ndarray
+    at: Address
+    key: tuple[int, ...]
 
 
 class Rows:
@@ -100,6 +107,8 @@ class Rows:
         self.calls = False
         self.words, self.starts = array("q"), array("q")  # of all rows, and with which of them each begins
         self.steps: list[Step] = []
+        self.forms: dict[tuple[int, ...], Form] = {}
+        self._forms: dict[Address, Form] = {}
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
         self.settled = 0  # of so many rows the groups are known: where these begin
@@ -116,6 +125,10 @@ class Rows:
     def word(self, k: int, which: int) -> int:
         """Return a word of a row."""
         return self.words[self.starts[k] + which]
+
+    def form(self, k: int) -> tuple[int, ...]:
+        """Return the words of the form of a row."""
+        return self._forms[self.words[self.starts[k]]].key
 
     def write(self, which: int, *words: int) -> None:
         """Write words of the latest row, from one on."""
@@ -171,6 +184,7 @@ class Rows:
             return
         inner, at = Rows(), self.starts[first]
         inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
+        inner.forms, inner._forms = self.forms, self._forms
         inner.starts = array("q", (start - at for start in self.starts[first:]))
         del self.words[at:], self.starts[first:], self.steps[first:]
         inner.seal()
@@ -194,8 +208,8 @@ class Rows:
         if found[0] == 0 or 0 in forward.error_test():
             return False
         places = [(abi.address(x), 0, 0) for x in arrays]
-        self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
-        self.write(layout.ROW_STEPS, *abi.product_words(a, b, out))
+        step, steps = Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), abi.product_words(a, b, out)
+        self._add(step, *found, places, more=(0, 0, 0, *steps))
         if cotangent is not None and _is_scaled(a, b, out, cotangent):
             self.write(layout.SCALED_OPERAND, int(cotangent is b), math.prod(cotangent.shape[-2:]))
         return True
@@ -215,8 +229,7 @@ class Rows:
             places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
         places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
-        self._add(step, loop, data, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, char))
+        self._add(step, loop, data, places, clears_errors(ufunc, char))
         return True
 
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
@@ -246,8 +259,8 @@ class Rows:
         places = [_place(x, extent) for x in (*operands, out)]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return False
-        self._add(Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent), *found, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
+        step = Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent)
+        self._add(step, *found, places, clears_errors(ufunc, kinds))
         return True
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
@@ -268,7 +281,8 @@ class Rows:
         self.calls = self.calls or rows.steps[k].kind in CALLS
         end = rows.starts[k + 1] if k + 1 < len(rows) else len(rows.words)
         self.starts.append(len(self.words))
-        self.words += rows.words[rows.starts[k] : end]
+        self.words.append(self._form(rows.form(k)))
+        self.words += rows.words[rows.starts[k] + 1 : end]
         self.steps.append(rows.steps[k])
 
     def keep(self, x: Any) -> Any:
@@ -283,16 +297,15 @@ class Rows:
         """
         words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
         table = self.tables[len(self)] = np.array(words, np.int64)
-        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
-        self.write(layout.ROW_COUNT, len(places))
+        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [], count=len(places))
 
     def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""
         found = _inner_loop(ufunc, kinds)
         if not found[0]:
             raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
-        self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
+        step = Step(layout.BY_LOOP, ufunc, extent=extent)
+        self._add(step, *found, places, clears_errors(ufunc, kinds))
 
     def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:
         """Add a kernel of a rule for operands that are known by their places."""
@@ -313,7 +326,7 @@ class Rows:
     def addresses(self) -> Iterator[Address]:
         """Where rows read and write, in arrays that they know."""
         for k, step in enumerate(self.steps):
-            count, at = self.word(k, layout.ROW_COUNT), self.starts[k] + layout.ROW_PLACES
+            count, at = self.form(k)[layout.FORM_COUNT], self.starts[k] + layout.ROW_PLACES
             if k in self.tables:
                 yield from self.tables[k][:count].tolist()
             elif step.kind in CALLS:
@@ -328,7 +341,7 @@ class Rows:
             if k in self.tables:
                 table, first = self.tables[k], 0
             if step.kind != layout.BY_CALL:
-                for q in range(first, first + self.word(k, layout.ROW_COUNT)):
+                for q in range(first, first + self.form(k)[layout.FORM_COUNT]):
                     yield abi.address(table) + 8 * q, int(table[q])
 
     def arrays(self) -> Iterator[np.ndarray]:
@@ -342,7 +355,8 @@ class Rows:
         arena.allocate(self.addresses())
         self.keep(arena)
         for k, step in enumerate(self.steps):
-            count, row = self.word(k, layout.ROW_COUNT), self.starts[k]
+            form, row = self.form(k), self.starts[k]
+            count = form[layout.FORM_COUNT]
             first = row + layout.ROW_PLACES
             if k in self.tables:
                 self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
@@ -350,8 +364,7 @@ class Rows:
                 function, args = found = arena.moved(step.function)
                 if found is not step.function:
                     self.kept.append(found)
-                    self.words[row + layout.ROW_FUNCTION] = id(function)
-                    self.words[row + layout.ROW_COUNT] = len(args)
+                    self.words[row] = self._form((form[0], id(function), *form[2:]))
                     self.words[first : first + len(args)] = array("q", map(id, args))
             else:
                 for q in range(first, first + count):
@@ -363,16 +376,25 @@ class Rows:
         for k in range(first, len(self)):
             self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
 
-    def _add(self, step: Step, function: int, data: int, operands: Sequence[Any]) -> None:
-        count = len(operands)
-        room = max(0, layout.ROW_OPERANDS - count) if step.kind in STOPS else 0
-        row = [step.kind, 0, function, data, step.extent, count, 0, 0]
-        for words in zip(*operands, strict=True) if operands else [()] * 3:
-            row.extend(words)
-            row.extend(NOTHING_THERE[:room])
+    def _add(
+        self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False,
+        count: int | None = None, more: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        count = len(operands) if count is None else count
+        places, advances, strides = zip(*operands, strict=True) if operands else ((), (), ())
+        form = step.kind, function, data, step.extent, count, clears, *advances, *strides
         self.starts.append(len(self.words))
-        self.words.extend(row)
+        self.words.extend((self._form(form), 0, 0, *places, *more))
         self.steps.append(step)
+
+    def _form(self, key: tuple[int, ...]) -> Address:
+        """Where a form lies."""
+        found = self.forms.get(key)
+        if found is None:
+            words = np.array(key, np.int64)
+            found = self.forms[key] = Form(words, abi.address(words), key)
+            self._forms[found.at] = found
+        return found.at
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
@@ -424,7 +446,7 @@ class Rows:
 
     def _grouped(self, k: int) -> tuple[bool, int]:
         """Whether a row may be in a group, and over how many elements."""
-        return self.steps[k].kind not in STOPS, self.word(k, layout.ROW_EXTENT)
+        return self.steps[k].kind not in STOPS, self.form(k)[layout.FORM_EXTENT]
 
     def run(self, begin: int, end: int) -> None:
         """Run rows from `begin` to before `end`.
@@ -459,7 +481,7 @@ class Rows:
         first = self.starts[k] + layout.ROW_PLACES
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
-                id(function) == self.word(k, layout.ROW_FUNCTION)
+                id(function) == self.form(k)[layout.FORM_FUNCTION]
                 and array("q", map(id, args)) == self.words[first : first + len(args)]
             ):
                 function(*args)
