@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,12 +174,13 @@ class Program:
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
+            ours = exact is None and event.known and _is_ours(event)
             if exact is None:
                 given.append(np.asarray(event.value) if event.known else None)
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
             else:
-                self._add(event, k, k in unused)
+                self._add(event, k, k in unused, ours)
             events[k] = self._own(event, k)
             forget_steps(self.rows)
         self.rows.seal()
@@ -197,8 +199,8 @@ class Program:
         known = [] if before is None else before.exact[: self.shared]
         self.exact: list[bool] = self._verified(given, known) if exact is None else exact
 
-    def _add(self, event: Event, k: int, unused: bool) -> None:
-        """Add buffers and a row for an event."""
+    def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
+        """Add buffers and a row for an event, whose value is one if it is `ours`."""
         attrs = self._attributes(event)
         event = event if attrs is event.attrs else event._replace(attrs=attrs)
         operands = [self._operand(source, event) for source in event.operands]
@@ -209,6 +211,8 @@ class Program:
         target = None
         if event.op is BROADCAST:
             view = np.broadcast_to(operands[0], np.shape(event.value))  # each element seen more than once
+        elif view is None and ours:
+            view = target = event.value
         elif view is None:
             view = target = np.empty_like(np.asarray(event.value), subok=False)
             give_back(view)  # it may be where something else was
@@ -235,7 +239,8 @@ class Program:
         exact = []
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
-                y, given[k] = given[k], None  # which nobody else has, but where it is in other programs
+                y, given[k] = given[k], None
+                y = x.copy() if y is x else y
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
                     target = self.targets[k]
                     if target is not None and y is not None:
@@ -378,6 +383,21 @@ class Program:
 
         self.renewals[k] = renew
         return Renewal(renew, [self.values[j] for j in first.values() if j != k], [])
+
+
+def _references(event: Event) -> int:
+    return getrefcount(event.value)
+
+
+REFERENCES = _references(Event(None, (), {}, np.empty(1), False))  # to a value that is the event's alone
+
+
+def _is_ours(event: Event) -> bool:
+    """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
+    if type(event.value) is not np.ndarray or _references(event) != REFERENCES:
+        return False
+    flags = event.value.flags
+    return bool(flags.carray and flags.owndata)
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

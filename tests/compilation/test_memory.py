@@ -259,6 +259,33 @@ def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypa
     assert len(spoiled) == 80
 
 
+@pytest.mark.parametrize(
+    "look", [lambda y: y, lambda y: y.detach(), lambda y: y[1:], lambda y: memoryview(y.detach().numpy())]
+)
+def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, monkeypatch):
+    """A program takes arrays that recording has made for its own, but where somebody has them."""
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    kept = []
+
+    def f(x):
+        y = x * 2.0
+        if len(kept) < 3:
+            kept.append(look(y))
+        return np.sum(np.exp(y) * y)
+
+    compiled = tg.compile(f)
+    for k in range(8):
+        x = np.arange(4.0) + k
+        assert (
+            compiled.grad(x).tobytes()
+            == tg.func.grad(lambda x: np.sum(np.exp(x * 2.0) * (x * 2.0)))(x).tobytes()
+        )
+    for k, y in enumerate(kept):
+        expected = (np.arange(4.0) + k) * 2.0
+        found = np.asarray(y.detach() if isinstance(y, tg.Tensor) else y)
+        np.testing.assert_array_equal(found, expected[expected.size - found.size :])
+
+
 PEAK = """
 import numpy as np, tapegrad as tg
 {function}
