@@ -56,10 +56,15 @@ def forget_steps(rows: Rows) -> None:
         step = rows.steps[k]
         if step.kind not in FORGOTTEN:
             continue
-        arrays = [x.array if type(x) is Block else x for x in (*step.reads, *step.writes)]
-        owners = [x if x.base is None else abi.owner_of(x) for x in arrays]
-        if max([x.nbytes for x in owners], default=0) < LARGE:
-            found.update(zip(map(id, owners), owners, strict=True))
+        small = {}
+        for x in (*step.reads, *step.writes):
+            array = x.array if type(x) is Block else x
+            owner = array if array.base is None else abi.owner_of(array)
+            if id(owner) not in found and owner.nbytes >= LARGE:
+                break
+            small[id(owner)] = owner
+        else:
+            found.update(small)
             rows.steps[k] = FORGOTTEN[step.kind]
     rows.kept += found.values()
 

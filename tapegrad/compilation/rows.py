@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +109,7 @@ class Rows:
         self.steps: list[Step] = []
         self.forms: dict[tuple[int, ...], Form] = {}
         self._forms: dict[Address, Form] = {}
+        self._known: dict[Any, tuple[Address, int]] = {}  # forms of loops and kernels, by how operands look
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
         self.settled = 0  # of so many rows the groups are known: where these begin
@@ -184,7 +185,7 @@ class Rows:
             return
         inner, at = Rows(), self.starts[first]
         inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
-        inner.forms, inner._forms = self.forms, self._forms
+        inner.forms, inner._forms, inner._known = self.forms, self._forms, self._known
         inner.starts = array("q", (start - at for start in self.starts[first:]))
         del self.words[at:], self.starts[first:], self.steps[first:]
         inner.seal()
@@ -248,20 +249,33 @@ class Rows:
 
         Of numbers and blocks alone, `extent` is how many elements the group has.
         """
-        arrays = [x.array if isinstance(x, Block) else x for x in (*operands, out)]
+        all_of_it = (*operands, out)
+        arrays = [x.array if type(x) is Block else x for x in all_of_it]
         if not all(isinstance(x, np.ndarray) for x in arrays):
             return False
+        key = ufunc, extent, *_looks(all_of_it, arrays)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._loop_form(ufunc, all_of_it, arrays, extent)
+        form, extent = known
+        if form:
+            self._append(
+                Step(layout.BY_LOOP, ufunc, all_of_it[:-1], (out,), extent), form, map(abi.address, arrays)
+            )
+        return form != 0
+
+    def _loop_form(
+        self, ufunc: np.ufunc, operands: Sequence[Any], arrays: Sequence[np.ndarray], extent: int
+    ) -> tuple[Address, int]:
+        """The form of a loop over such operands, 0 where there is none, and how many elements a group has."""
         kinds = signature([x.dtype.char for x in arrays])
         if not kinds:
-            return False
-        found = _inner_loop(ufunc, kinds)
-        extent = extent or _extent((*operands, out))
-        places = [_place(x, extent) for x in (*operands, out)]
+            return 0, 0
+        found, extent = _inner_loop(ufunc, kinds), extent or _extent(operands)
+        places = [_place(x, extent) for x in operands]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
-            return False
-        step = Step(layout.BY_LOOP, ufunc, tuple(operands), (out,), extent)
-        self._add(step, *found, places, clears_errors(ufunc, kinds))
-        return True
+            return 0, 0
+        return self._form_of(layout.BY_LOOP, *found, extent, places, clears_errors(ufunc, kinds)), extent
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
         """Add what writes truth values or integers as floating-point numbers."""
@@ -269,8 +283,16 @@ class Rows:
 
     def kernel(self, kernel: Kernel, out: Any, reads: Sequence[Any], extent: int) -> None:
         """Add a kernel of a rule: what it gives and what it reads, all dense or blocks."""
+        operands = (out, *reads)
+        arrays = [x.array if type(x) is Block else x for x in operands]
+        key = kernel.address, extent, *_looks(operands, arrays)
+        known = self._known.get(key)
+        if known is None:
+            places = [_place(x, extent) for x in operands]
+            form = self._form_of(layout.BY_KERNEL, kernel.address, 0, extent, places)
+            known = self._known[key] = form, extent
         step = Step(layout.BY_KERNEL, kernel, tuple(reads), (out,), extent)
-        self._add(step, kernel.address, 0, [_place(x, extent) for x in (out, *reads)])
+        self._append(step, known[0], map(abi.address, arrays))
 
     def repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row of other rows; if `silent`, nobody is told of errors in what Python runs."""
@@ -380,12 +402,22 @@ class Rows:
         self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False,
         count: int | None = None, more: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        count = len(operands) if count is None else count
-        places, advances, strides = zip(*operands, strict=True) if operands else ((), (), ())
-        form = step.kind, function, data, step.extent, count, clears, *advances, *strides
+        form = self._form_of(step.kind, function, data, step.extent, operands, clears, count)
+        self._append(step, form, (*(place[0] for place in operands), *more))
+
+    def _append(self, step: Step, form: Address, words: Iterable[int]) -> None:
         self.starts.append(len(self.words))
-        self.words.extend((self._form(form), 0, 0, *places, *more))
+        self.words.extend((form, 0, 0, *words))
         self.steps.append(step)
+
+    def _form_of(
+        self, kind: int, function: int, data: int, extent: int, operands: Sequence[Any],
+        clears: bool = False, count: int | None = None,
+    ) -> Address:  # fmt: skip
+        """Where the form of rows lies that have operands in such places, or so many elsewhere."""
+        _, advances, strides = zip(*operands, strict=True) if operands else ((), (), ())
+        count = len(operands) if count is None else count
+        return self._form((kind, function, data, extent, count, clears, *advances, *strides))
 
     def _form(self, key: tuple[int, ...]) -> Address:
         """Where a form lies."""
@@ -592,6 +624,12 @@ def _is_scaled(a: np.ndarray, b: np.ndarray, out: np.ndarray, ct: np.ndarray) ->
 def _reads(step: Step, numbers: Collection[Address]) -> bool:
     """Whether a step reads one of these numbers."""
     return any(isinstance(x, np.ndarray) and x.ndim == 0 and abi.address(x) in numbers for x in step.reads)
+
+
+def _looks(operands: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[Any]:
+    """What tells how operands advance, which have their elements in these arrays."""
+    pairs = zip(operands, arrays, strict=True)
+    return [(type(x) is Block, y.dtype.char, y.shape, y.strides) for x, y in pairs]
 
 
 def _extent(operands: Sequence[Any]) -> int:
