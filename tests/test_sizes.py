@@ -51,7 +51,7 @@ NO_SIZE = {
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
     "compilation/learning.py": {"MOST_PATHS"},
-    "compilation/memory.py": {"LARGE", "MOST_STEPS"},  # which tests/compilation/test_memory.py crosses
+    "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS"},

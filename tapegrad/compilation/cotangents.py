@@ -6,7 +6,7 @@ import numpy as np
 
 from tapegrad.compilation.events import Source, is_active
 from tapegrad.compilation.program import Program
-from tapegrad.compilation.rows import Rows, is_dense
+from tapegrad.compilation.rows import BLOCK, Block, Rows, is_dense
 from tapegrad.kernels import abi
 
 
@@ -23,6 +23,8 @@ class Cotangents:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
+        self._blocks: list[Block] = []  # of the event at work
+        self._idle: dict[tuple[str, int], list[Block]] = {}  # blocks, by what they hold
 
     def _kinds(self) -> set[str]:
         """Dtypes of which there may be sums."""
@@ -33,6 +35,18 @@ class Cotangents:
         k = self.totals[kind]
         self.totals[kind] = k + 1
         return self.pools[kind][k : k + 1].reshape(())
+
+    def _block(self, dtype: np.dtype, extent: int) -> Block:
+        """A block, in which nothing is that another row of the event needs."""
+        idle = self._idle.get((dtype.char, min(extent, BLOCK)))
+        self._blocks.append(idle.pop() if idle else Block(dtype, extent))
+        return self._blocks[-1]
+
+    def _reuse_blocks(self) -> None:
+        """Let the next event have the blocks, as each row of a group comes after those before it."""
+        for x in self._blocks:
+            self._idle.setdefault((x.array.dtype.char, x.array.size), []).append(x)
+        self._blocks.clear()
 
     def _is_active(self, source: Source) -> bool:
         """Whether an operand depends on the arguments."""

@@ -213,15 +213,18 @@ class Trace(NamedTuple):
     held: int
 
     def events(self, found: History) -> tuple[list[Event], int]:
-        """Return the operations, and the number of that which gave a Tensor."""
+        """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
         known: dict[Any, Source] = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         events: list[Event] = []
-        entries = list(zip(*(self.entries[q::WIDTH] for q in range(WIDTH)), strict=True))
-        used = _used(entries) if FLAT in self.entries[2::WIDTH] else set()
+        entries, count = self.entries, len(self.entries) // WIDTH
+        used = _used(entries) if FLAT in entries[2::WIDTH] else set()
+        entries.reverse()  # as the last ones are taken off in no time
         numbers: dict[int, int] = {}  # of events, by those of their entries
-        for k, entry in enumerate(entries):
+        for k in range(count):
             background.pause()
+            entry = entries[: -WIDTH - 1 : -1]
+            del entries[-WIDTH:]
             op, handle, serial, at, value, given = entry[:6]
             if serial == FLAT and (handle, serial, at) not in used:
                 continue
@@ -261,13 +264,15 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
     return [first] if entry[0].arity == 1 else [first, y if m is None else History(k, m, y)]
 
 
-def _used(entries: Sequence[Sequence[Any]]) -> set[History]:
+def _used(entries: Sequence[Any]) -> set[History]:
     """What tells Tensors that operations with a derivative need, directly or not, or give beside them."""
     used: set[History] = set()
-    for entry in reversed(entries):
+    for at in range(len(entries) - WIDTH, -1, -WIDTH):
         background.pause()
-        if entry[2] != FLAT or entry[1:4] in used or OF_VALUES.intersection(entry[0].functions):
-            used.update([entry[1:4], *(x for x in operands_of(entry) if type(x) is History)])
+        entry = entries[at : at + WIDTH]
+        history = History(*entry[1:4])
+        if history.serial != FLAT or history in used or OF_VALUES.intersection(entry[0].functions):
+            used.update([history, *(x for x in operands_of(entry) if type(x) is History)])
     return used
 
 

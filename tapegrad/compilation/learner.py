@@ -44,7 +44,7 @@ from tapegrad.tensor import Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
 PLAIN = *SIMPLE, float, type, np.dtype  # what they may be where they are the same at each call
-MOST_EVENTS = 1 << 17  # operations of a program, each of which takes 2 KB and the thread less than 0.1 ms
+MOST_EVENTS = 1 << 19  # operations of all ways, each of which takes 1.4 KB and the thread less than 0.1 ms
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 
@@ -53,6 +53,11 @@ class Learner:
     """What sees the operations of a call being recorded: a `Matcher` that expects nothing.
 
     Compiled code lists operators and ufuncs as it records them.
+
+    Parameters
+    ----------
+    known
+        How many operations the ways have that are known.
 
     Attributes
     ----------
@@ -66,7 +71,7 @@ class Learner:
 
     found: History
 
-    def __init__(self) -> None:
+    def __init__(self, known: int = 0) -> None:
         self.entries: list[Any] = []
         self._arguments: list[np.ndarray] = []
         self._histories: list[History] = []
@@ -82,7 +87,10 @@ class Learner:
         self._is_value_given = False  # whether the value of the next operation is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
-        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = id(self._brought), WIDTH * MOST_EVENTS
+        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = (
+            id(self._brought),
+            WIDTH * (MOST_EVENTS - known),
+        )
         words[layout.TRACE_SHADOWED] = LARGE
         self._words, self.tracing = words.data, abi.address(words)
 
@@ -96,7 +104,8 @@ class Learner:
         """Why there is no program of it; empty if there is one."""
         if self._reason or not self.is_too_large:
             return self._reason
-        return f"it has over {MOST_EVENTS:,} operations or {MOST_BYTES:,} bytes, too many to keep"
+        many = f"over {MOST_EVENTS:,} operations with those of other ways, or {MOST_BYTES:,} bytes"
+        return f"it has {many}, too many to keep"
 
     def mode(self) -> Mode:
         """Return a mode in which operations are listed."""

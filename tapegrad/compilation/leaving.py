@@ -56,7 +56,8 @@ class Leaver(Follower):
         if not self.left:
             self.why = why
             self._known = self.position
-            self.learner = Learner() if self._learns() else None
+            known = sum(len(path.program.events) for path in self.paths)
+            self.learner = Learner(known) if self._learns() else None
             self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = True

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from tapegrad.compilation import background
 from tapegrad.compilation.rows import Block, Rows, Step
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 
 LARGE = 1 << 18  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
+SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 DONT_NEED = 4  # MADV_DONTNEED
 FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL)}
 
@@ -45,17 +47,29 @@ def give_back(x: np.ndarray) -> None:
 
 
 def forget_steps(rows: Rows) -> None:
-    """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which."""
-    if len(rows) <= MOST_STEPS:
+    """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which.
+
+    That is called while rows are added, and does something now and then, once there are so many.
+    """
+    begin = rows.settled
+    if len(rows) - begin <= (SOME_STEPS if begin else MOST_STEPS):
         return
+    rows.settle()
     found: dict[int, np.ndarray] = {}
-    for k, step in enumerate(rows.steps):
+    for k in range(begin, len(rows)):
+        background.pause()
+        step = rows.steps[k]
         if step.kind not in FORGOTTEN:
             continue
-        arrays = [x.array if type(x) is Block else x for x in (*step.reads, *step.writes)]
-        owners = [x if x.base is None else abi.owner_of(x) for x in arrays]
-        if max([x.nbytes for x in owners], default=0) < LARGE:
-            found.update(zip(map(id, owners), owners, strict=True))
+        small = {}
+        for x in (*step.reads, *step.writes):
+            array = x.array if type(x) is Block else x
+            owner = array if array.base is None else abi.owner_of(array)
+            if id(owner) not in found and owner.nbytes >= LARGE:
+                break
+            small[id(owner)] = owner
+        else:
+            found.update(small)
             rows.steps[k] = FORGOTTEN[step.kind]
     rows.kept += found.values()
 

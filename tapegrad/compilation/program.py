@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,7 +107,7 @@ class Program:
     Attributes
     ----------
     events
-        Its operations.
+        Its operations: the list that it is given, whose events then keep no arrays but the program's.
     arguments
         A buffer for each leaf of the arguments.
     places
@@ -146,7 +147,7 @@ class Program:
     """
 
     def __init__(
-        self, events: Sequence[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
+        self, events: list[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
         exact: list[bool] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
@@ -170,14 +171,19 @@ class Program:
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
+        self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
+            ours = exact is None and event.known and _is_ours(event)
+            if exact is None:
+                given.append(np.asarray(event.value) if event.known else None)
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
-                continue
-            self._add(event, k, k in unused)
+            else:
+                self._add(event, k, k in unused, ours)
+            events[k] = self._own(event, k)
+            forget_steps(self.rows)
         self.rows.seal()
-        self.events = [self._own(event, k) for k, event in enumerate(events)]
         self.active = activity(events)
         self.owners: Sequence[int] = range(len(events))
         if any(event.writes is not None for event in events):
@@ -191,11 +197,10 @@ class Program:
             if source.kind >= LIVE
         ]
         known = [] if before is None else before.exact[: self.shared]
-        self.exact: list[bool] = self._verified(events, known) if exact is None else exact
-        forget_steps(self.rows)
+        self.exact: list[bool] = self._verified(given, known) if exact is None else exact
 
-    def _add(self, event: Event, k: int, unused: bool) -> None:
-        """Add buffers and a row for an event."""
+    def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
+        """Add buffers and a row for an event, whose value is one if it is `ours`."""
         attrs, value = self._attributes(event), np.asarray(event.value)
         event = event if attrs is event.attrs else event._replace(attrs=attrs)
         operands = [self._operand(source, event) for source in event.operands]
@@ -206,6 +211,8 @@ class Program:
         target = None
         if event.op is BROADCAST:
             view = np.broadcast_to(operands[0], value.shape)  # each element seen more than once
+        elif view is None and ours:
+            view = target = value
         elif view is None:
             view = target = np.empty_like(value, subok=False)
             give_back(view)  # it may be where something else was
@@ -219,29 +226,29 @@ class Program:
         self.targets.append(target)
         self._compute(event, k, view if target is None else target, target is None or unused)
 
-    def _verified(self, events: Sequence[Event], shared_exact: Sequence[bool]) -> list[bool]:
+    def _verified(self, given: list[Any], shared_exact: Sequence[bool]) -> list[bool]:
         """Of which events the rows give the bits that recording gave for the same operands.
 
         Of events in shared buffers that is known. The call that is learned from may have those that Python
         has computed there, which rows would change.
         """
-        known = [np.asarray(event.value) for event in events]
         for k in range(self.shared):  # where it may be in the very buffers
-            known[k] = known[k].copy() if events[k].known else known[k]
+            given[k] = None if given[k] is None else given[k].copy()
         shared = self.values[: self.shared]  # of which the call that is learned from may have some
         releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
         exact = []
         with np.errstate(all="ignore"):
-            for k, (event, x) in enumerate(zip(events, self.values, strict=True)):
+            for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
+                y, given[k] = given[k], None
+                y = x.copy() if y is x else y
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
                     target = self.targets[k]
-                    if target is not None and event.known:
-                        target[...] = known[k]
+                    if target is not None and y is not None:
+                        target[...] = y
                     exact.append(False)
                     continue
                 self.rows.run(k, k + 1)
-                y = known[k] if event.known else _recorded(event, self.live[k])
-                exact.append(_is_same_bits(x, y))
+                exact.append(_is_same_bits(x, _recorded(event, self.live[k]) if y is None else y))
                 releases.give_back_after(k)
                 background.pause()
         releases.end()
@@ -325,7 +332,7 @@ class Program:
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""
-        return Program(self.events, self.arguments, others, self.exact)
+        return Program([*self.events], self.arguments, others, self.exact)
 
     def buffer(self, source: Source) -> Any:
         """Return where the value of an argument or a result is."""
@@ -378,6 +385,21 @@ class Program:
 
         self.renewals[k] = renew
         return Renewal(renew, [self.values[j] for j in first.values() if j != k], [])
+
+
+def _references(event: Event) -> int:
+    return getrefcount(event.value)
+
+
+REFERENCES = _references(Event(None, (), {}, np.empty(1), False))  # to a value that is the event's alone
+
+
+def _is_ours(event: Event) -> bool:
+    """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
+    if type(event.value) is not np.ndarray or _references(event) != REFERENCES:
+        return False
+    flags = event.value.flags
+    return bool(flags.carray and flags.owndata)
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

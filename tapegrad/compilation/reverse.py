@@ -127,9 +127,11 @@ class Reverse(Cotangents):
             if wanted:
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
+            forget_steps(self.rows)
+            if self.rows.settled:  # no plan is to be made, in which they would make steps wait
+                self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self.rows.seal()
-        forget_steps(self.rows)
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]
@@ -274,7 +276,7 @@ class Reverse(Cotangents):
         assert isinstance(op, Reduction)
         values = {"x": x, "out": self._repeated(out, n)}
         if op.total is not None:
-            total, block = self._total(char), Block(out.dtype, n)
+            total, block = self._total(char), self._block(out.dtype, n)
             summand = kernel_of(op.total.partials[0], ["x", "out"], False, char)
             self.rows.kernel(summand, block, [values["x"], values["out"]], n)
             self.rows.loop(np.add, [total, block], total, n)
@@ -314,7 +316,7 @@ class Reverse(Cotangents):
         """A block of a number; `anew`: where a group begins, as the one before it computes the number."""
         if anew:
             self.rows.divide()
-        block = Block(x.dtype, n)
+        block = self._block(x.dtype, n)
         self.rows.loop(np.positive, [x.reshape(())], block, n)
         return block
 
@@ -427,7 +429,7 @@ class Reverse(Cotangents):
         given: list[Any] = []
         for x in (ct, *reads):
             if out.ndim and x.ndim == 0:
-                block = Block(x.dtype, out.size)
+                block = self._block(x.dtype, out.size)
                 self.rows.loop(np.positive, [x], block, out.size)
                 given.append(block)
             else:
@@ -457,7 +459,7 @@ class Reverse(Cotangents):
         if self._is_stretched(source, out):
             return self._room(out.shape, out.dtype)
         if summed or (source in self.found and out.ndim):
-            return Block(out.dtype, out.size)
+            return self._block(out.dtype, out.size)
         return self._like(source)
 
     def _is_stretched(self, source: Source, out: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,12 +85,18 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-NOTHING_THERE = (0,) * layout.ROW_OPERANDS
-NO_WORDS = ((), (), ())
 REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
+
+
+class Form(NamedTuple):
+    """What rows have in common that do the same with other operands: words, where these lie, and a key."""
+
+    words: np.ndarray
+    at: Address
+    key: tuple[int, ...]
 
 
 class Rows:
@@ -101,8 +107,13 @@ class Rows:
         self.calls = False
         self.words, self.starts = array("q"), array("q")  # of all rows, and with which of them each begins
         self.steps: list[Step] = []
+        self.forms: dict[tuple[int, ...], Form] = {}
+        self._forms: dict[Address, Form] = {}
+        self._known: dict[Any, tuple[Address, int]] = {}  # forms of loops and kernels, by how operands look
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
+        self.settled = 0  # of so many rows the groups are known: where these begin
+        self._begins, self._sums, self._work = array("q"), set[Address](), 0
         self.kept: list[Any] = []  # what rows know by address
         self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
@@ -115,6 +126,10 @@ class Rows:
     def word(self, k: int, which: int) -> int:
         """Return a word of a row."""
         return self.words[self.starts[k] + which]
+
+    def form(self, k: int) -> tuple[int, ...]:
+        """Return the words of the form of a row."""
+        return self._forms[self.words[self.starts[k]]].key
 
     def write(self, which: int, *words: int) -> None:
         """Write words of the latest row, from one on."""
@@ -170,6 +185,7 @@ class Rows:
             return
         inner, at = Rows(), self.starts[first]
         inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
+        inner.forms, inner._forms, inner._known = self.forms, self._forms, self._known
         inner.starts = array("q", (start - at for start in self.starts[first:]))
         del self.words[at:], self.starts[first:], self.steps[first:]
         inner.seal()
@@ -193,8 +209,8 @@ class Rows:
         if found[0] == 0 or 0 in forward.error_test():
             return False
         places = [(abi.address(x), 0, 0) for x in arrays]
-        self._add(Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), *found, places)
-        self.write(layout.ROW_STEPS, *abi.product_words(a, b, out))
+        step, steps = Step(layout.BY_PRODUCT, np.matmul, (a, b), (out,)), abi.product_words(a, b, out)
+        self._add(step, *found, places, more=(0, 0, 0, *steps))
         if cotangent is not None and _is_scaled(a, b, out, cotangent):
             self.write(layout.SCALED_OPERAND, int(cotangent is b), math.prod(cotangent.shape[-2:]))
         return True
@@ -214,8 +230,7 @@ class Rows:
             places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
         places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
-        self._add(step, loop, data, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, char))
+        self._add(step, loop, data, places, clears_errors(ufunc, char))
         return True
 
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
@@ -234,27 +249,33 @@ class Rows:
 
         Of numbers and blocks alone, `extent` is how many elements the group has.
         """
-        every, kinds, are_numbers = (*operands, out), "", extent < 2
-        for x in every:
-            y = x.array if type(x) is Block else x
-            if not isinstance(y, np.ndarray):
-                return False
-            kinds += y.dtype.char
-            are_numbers = are_numbers and not y.ndim
-        found = _loop_of(ufunc, kinds)
-        if found is None:
+        all_of_it = (*operands, out)
+        arrays = [x.array if type(x) is Block else x for x in all_of_it]
+        if not all(isinstance(x, np.ndarray) for x in arrays):
             return False
-        if are_numbers:
-            extent, places = 1, [(abi.address(x), 0, 0) for x in every]
-        else:
-            extent = extent or _extent(every)
-            places = [place for x in every if (place := _place(x, extent))]
-            if not extent or len(places) < len(every):
-                return False
-        function, data, clears = found
-        step = Step(layout.BY_LOOP, ufunc, every[:-1], every[-1:], extent)
-        self._add(step, function, data, places, clears)
-        return True
+        key = ufunc, extent, *_looks(all_of_it, arrays)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._loop_form(ufunc, all_of_it, arrays, extent)
+        form, extent = known
+        if form:
+            self._append(
+                Step(layout.BY_LOOP, ufunc, all_of_it[:-1], (out,), extent), form, map(abi.address, arrays)
+            )
+        return form != 0
+
+    def _loop_form(
+        self, ufunc: np.ufunc, operands: Sequence[Any], arrays: Sequence[np.ndarray], extent: int
+    ) -> tuple[Address, int]:
+        """The form of a loop over such operands, 0 where there is none, and how many elements a group has."""
+        kinds = signature([x.dtype.char for x in arrays])
+        if not kinds:
+            return 0, 0
+        found, extent = _inner_loop(ufunc, kinds), extent or _extent(operands)
+        places = [_place(x, extent) for x in operands]
+        if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
+            return 0, 0
+        return self._form_of(layout.BY_LOOP, *found, extent, places, clears_errors(ufunc, kinds)), extent
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
         """Add what writes truth values or integers as floating-point numbers."""
@@ -262,8 +283,16 @@ class Rows:
 
     def kernel(self, kernel: Kernel, out: Any, reads: Sequence[Any], extent: int) -> None:
         """Add a kernel of a rule: what it gives and what it reads, all dense or blocks."""
+        operands = (out, *reads)
+        arrays = [x.array if type(x) is Block else x for x in operands]
+        key = kernel.address, extent, *_looks(operands, arrays)
+        known = self._known.get(key)
+        if known is None:
+            places = [_place(x, extent) for x in operands]
+            form = self._form_of(layout.BY_KERNEL, kernel.address, 0, extent, places)
+            known = self._known[key] = form, extent
         step = Step(layout.BY_KERNEL, kernel, tuple(reads), (out,), extent)
-        self._add(step, kernel.address, 0, [_place(x, extent) for x in (out, *reads)])
+        self._append(step, known[0], map(abi.address, arrays))
 
     def repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row of other rows; if `silent`, nobody is told of errors in what Python runs."""
@@ -274,7 +303,8 @@ class Rows:
         self.calls = self.calls or rows.steps[k].kind in CALLS
         end = rows.starts[k + 1] if k + 1 < len(rows) else len(rows.words)
         self.starts.append(len(self.words))
-        self.words += rows.words[rows.starts[k] : end]
+        self.words.append(self._form(rows.form(k)))
+        self.words += rows.words[rows.starts[k] + 1 : end]
         self.steps.append(rows.steps[k])
 
     def keep(self, x: Any) -> Any:
@@ -289,16 +319,15 @@ class Rows:
         """
         words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
         table = self.tables[len(self)] = np.array(words, np.int64)
-        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [])
-        self.write(layout.ROW_COUNT, len(places))
+        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [], count=len(places))
 
     def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""
         found = _inner_loop(ufunc, kinds)
         if not found[0]:
             raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
-        self._add(Step(layout.BY_LOOP, ufunc, extent=extent), *found, places)
-        self.write(layout.ROW_CLEARS, clears_errors(ufunc, kinds))
+        step = Step(layout.BY_LOOP, ufunc, extent=extent)
+        self._add(step, *found, places, clears_errors(ufunc, kinds))
 
     def kernel_at(self, at: Address, places: Sequence[Place], extent: int) -> None:
         """Add a kernel of a rule for operands that are known by their places."""
@@ -319,7 +348,7 @@ class Rows:
     def addresses(self) -> Iterator[Address]:
         """Where rows read and write, in arrays that they know."""
         for k, step in enumerate(self.steps):
-            count, at = self.word(k, layout.ROW_COUNT), self.starts[k] + layout.ROW_PLACES
+            count, at = self.form(k)[layout.FORM_COUNT], self.starts[k] + layout.ROW_PLACES
             if k in self.tables:
                 yield from self.tables[k][:count].tolist()
             elif step.kind in CALLS:
@@ -334,7 +363,7 @@ class Rows:
             if k in self.tables:
                 table, first = self.tables[k], 0
             if step.kind != layout.BY_CALL:
-                for q in range(first, first + self.word(k, layout.ROW_COUNT)):
+                for q in range(first, first + self.form(k)[layout.FORM_COUNT]):
                     yield abi.address(table) + 8 * q, int(table[q])
 
     def arrays(self) -> Iterator[np.ndarray]:
@@ -348,7 +377,8 @@ class Rows:
         arena.allocate(self.addresses())
         self.keep(arena)
         for k, step in enumerate(self.steps):
-            count, row = self.word(k, layout.ROW_COUNT), self.starts[k]
+            form, row = self.form(k), self.starts[k]
+            count = form[layout.FORM_COUNT]
             first = row + layout.ROW_PLACES
             if k in self.tables:
                 self.tables[k][:count] = [arena.place(at) for at in self.tables[k][:count].tolist()]
@@ -356,8 +386,7 @@ class Rows:
                 function, args = found = arena.moved(step.function)
                 if found is not step.function:
                     self.kept.append(found)
-                    self.words[row + layout.ROW_FUNCTION] = id(function)
-                    self.words[row + layout.ROW_COUNT] = len(args)
+                    self.words[row] = self._form((form[0], id(function), *form[2:]))
                     self.words[first : first + len(args)] = array("q", map(id, args))
             else:
                 for q in range(first, first + count):
@@ -370,22 +399,41 @@ class Rows:
             self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
 
     def _add(
-        self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False
-    ) -> None:
-        row = [step.kind, 0, function, data, step.extent, len(operands), 0, clears]
-        room = NOTHING_THERE[len(operands) :] if step.kind in STOPS else ()
-        for words in zip(*operands) if operands else NO_WORDS:  # noqa: B905
-            row += words
-            row += room
+        self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False,
+        count: int | None = None, more: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        form = self._form_of(step.kind, function, data, step.extent, operands, clears, count)
+        self._append(step, form, (*(place[0] for place in operands), *more))
+
+    def _append(self, step: Step, form: Address, words: Iterable[int]) -> None:
         self.starts.append(len(self.words))
-        self.words.fromlist(row)
+        self.words.extend((form, 0, 0, *words))
         self.steps.append(step)
+
+    def _form_of(
+        self, kind: int, function: int, data: int, extent: int, operands: Sequence[Any],
+        clears: bool = False, count: int | None = None,
+    ) -> Address:  # fmt: skip
+        """Where the form of rows lies that have operands in such places, or so many elsewhere."""
+        _, advances, strides = zip(*operands, strict=True) if operands else ((), (), ())
+        count = len(operands) if count is None else count
+        return self._form((kind, function, data, extent, count, clears, *advances, *strides))
+
+    def _form(self, key: tuple[int, ...]) -> Address:
+        """Where a form lies."""
+        found = self.forms.get(key)
+        if found is None:
+            words = np.array(key, np.int64)
+            found = self.forms[key] = Form(words, abi.address(words), key)
+            self._forms[found.at] = found
+        return found.at
 
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
             self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int64)
-            begins = self._begins(self.table[starts + layout.ROW_EXTENT])
+            self.settle()
+            begins = np.array([*self._begins, len(self)])
             self.table[starts + layout.ROW_GROUP] = np.repeat(begins[1:], np.diff(begins))
             self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
             self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
@@ -402,28 +450,35 @@ class Rows:
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
         self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self)
-        work = sum(step.extent or sum(x.size for x in step.writes) for step in self.steps)
-        self.state[layout.RUNS_LONG] = work >= LONG
+        self.state[layout.RUNS_LONG] = self._work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
 
-    def _begins(self, extents: np.ndarray) -> list[int]:
-        """Rows with which groups begin, and the end.
+    def settle(self) -> None:
+        """Find with which rows groups begin, of those that are there; their steps are not asked again.
 
         A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
         """
-        grouped = np.fromiter((step.kind not in STOPS for step in self.steps), bool)
-        together = [False, *(grouped[1:] & grouped[:-1] & (extents[1:] == extents[:-1])).tolist()]
-        begins, sums = list[int](), set[Address]()
-        for k, step in enumerate(self.steps):
+        sums, grouped, extent = self._sums, False, 0
+        if self.settled:
+            grouped, extent = self._grouped(self.settled - 1)
+        for k in range(self.settled, len(self)):
+            step, before = self.steps[k], (grouped, extent)
+            grouped, extent = self._grouped(k)
+            self._work += step.extent or sum(x.size for x in step.writes)
             out = step.writes[0] if step.extent > 1 and step.writes else None
             summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None
-            if not together[k] or k in self.divisions or (sums and _reads(step, sums - {summed})):
-                begins.append(k)
+            together = grouped and (grouped, extent) == before and k not in self.divisions
+            if not together or (sums and _reads(step, sums - {summed})):
+                self._begins.append(k)
                 sums.clear()
             if summed is not None:
                 sums.add(summed)
-        return [*begins, len(self)]
+        self.settled = len(self)
+
+    def _grouped(self, k: int) -> tuple[bool, int]:
+        """Whether a row may be in a group, and over how many elements."""
+        return self.steps[k].kind not in STOPS, self.form(k)[layout.FORM_EXTENT]
 
     def run(self, begin: int, end: int) -> None:
         """Run rows from `begin` to before `end`.
@@ -458,7 +513,7 @@ class Rows:
         first = self.starts[k] + layout.ROW_PLACES
         for function, args in (x for x in self.kept if isinstance(x, tuple)):
             if (
-                id(function) == self.word(k, layout.ROW_FUNCTION)
+                id(function) == self.form(k)[layout.FORM_FUNCTION]
                 and array("q", map(id, args)) == self.words[first : first + len(args)]
             ):
                 function(*args)
@@ -549,14 +604,6 @@ def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
 
 
 @functools.cache
-def _loop_of(ufunc: np.ufunc, chars: str) -> tuple[Address, Address, bool] | None:
-    """A ufunc's inner loop for operands and a result of these dtypes; whether it clears flags of errors."""
-    kinds = signature(chars)
-    found = _inner_loop(ufunc, kinds) if kinds and 0 not in forward.error_test() else (0, 0)
-    return (*found, clears_errors(ufunc, kinds)) if found[0] else None
-
-
-@functools.cache
 def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
     return (0, 0) if ufunc.signature else abi.inner_loop(ufunc, char)
 
@@ -577,6 +624,12 @@ def _is_scaled(a: np.ndarray, b: np.ndarray, out: np.ndarray, ct: np.ndarray) ->
 def _reads(step: Step, numbers: Collection[Address]) -> bool:
     """Whether a step reads one of these numbers."""
     return any(isinstance(x, np.ndarray) and x.ndim == 0 and abi.address(x) in numbers for x in step.reads)
+
+
+def _looks(operands: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[Any]:
+    """What tells how operands advance, which have their elements in these arrays."""
+    pairs = zip(operands, arrays, strict=True)
+    return [(type(x) is Block, y.dtype.char, y.shape, y.strides) for x, y in pairs]
 
 
 def _extent(operands: Sequence[Any]) -> int:

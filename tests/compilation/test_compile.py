@@ -712,6 +712,18 @@ def test_what_is_too_large_is_recorded(monkeypatch, limit, most):
             assert not any(kind.learning.learns for kind in compiled._kinds.values())
 
 
+@pytest.mark.parametrize(("most", "ways"), [(6, 1), (7, 2), (8, 2)])
+def test_all_ways_together_have_so_many_operations(monkeypatch, most, ways):
+    monkeypatch.setattr(learner, "MOST_EVENTS", most)
+    f = lambda x, n: np.sum(x * 2.0 * 3.0) if n == 3 else np.sum(x * 2.0 * 3.0 * 4.0)
+    compiled = tg.compile(f, wait=True)
+    for n in (3, 3, 3, 4, 4, 4, 3, 4):
+        np.testing.assert_allclose(compiled.grad(np.ones(3), n), 6.0 if n == 3 else 24.0)
+    if abi.native():
+        (kind,) = compiled.explain().kinds
+        assert [way.operations for way in kind.ways] == ([3] if ways == 1 else [4, 3])
+
+
 @pytest.mark.parametrize("count", [4, 5])
 def test_operations_of_many_operands(count):
     f = lambda x: np.sum(np.concatenate([x * float(k) for k in range(1, count + 1)]) ** 2)

@@ -29,7 +29,8 @@ def rows_from(state: int, begin: int, end: int) -> int:
     s, row, thread = i64(state), begin, 0
     while row < end:
         at = row_at(state, row)
-        kind = i64(at).row_kind
+        form = i64(i64(at).row_form)
+        kind = form.form_kind
         if kind == BY_PYTHON or kind == BY_CALL or kind == BY_ROWS:
             take_lock(state, thread)
             thread = 0
@@ -39,7 +40,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
                 if call_row(state, at) == 0:
                     return row
             else:
-                inner, count = i64(at).row_function, i64(at).row_data
+                inner, count = form.form_function, form.form_data
                 came = rows_from(inner, 0, count)
                 s[ERRORS_MET] = s.errors_met | i64(inner).errors_met
                 i64(inner)[ERRORS_MET] = 0
@@ -56,7 +57,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
                 note_errors(state, at)
                 reduce(at)
             elif kind == BY_SUMS:
-                sum_rows(at + 8 * ROW_PLACES, i64(at).row_data, i64(at).row_extent)
+                sum_rows(at + 8 * ROW_PLACES, form.form_data, form.form_extent)
             else:
                 multiply(at)
             row += 1
@@ -85,7 +86,7 @@ def take_lock(state: int, thread: int) -> int:
 def note_errors(state: int, at: int) -> int:
     """Note errors of floating-point numbers before a row whose loop clears the flags of them."""
     s = i64(state)
-    if i64(at).row_clears:
+    if i64(i64(at).row_form).form_clears:
         s[ERRORS_MET] = s.errors_met | call(s.test_flags, s.all_flags) & 0xFFFFFFFF
     return 1
 
@@ -93,7 +94,7 @@ def note_errors(state: int, at: int) -> int:
 def run_group(state: int, begin: int, end: int) -> int:
     """Run rows from `begin` to before `end` block by block; 0 where one has found that it cannot be."""
     first, low, k, good = i64(row_at(state, begin)), 0, 0, 1
-    extent, blocks = first.row_extent, first.row_blocks
+    extent, blocks = i64(first.row_form).form_extent, first.row_blocks
     while low < extent:
         high = min(low + PROGRAM_BLOCK, extent)
         if blocks != 0:
@@ -108,15 +109,15 @@ def run_group(state: int, begin: int, end: int) -> int:
 
 def add_up(at: int) -> int:
     """Add the parts of a total, in pairs of halves as NumPy does, to what it begins with."""
-    r = i64(at)
+    r, form = i64(at), i64(i64(at).row_form)
     parts, begin, out = r[ROW_PLACES], r[ROW_PLACES + 1], r[ROW_PLACES + 2]
-    if r.row_data == 8:
-        add_halves(parts, r.row_extent)
+    if form.form_data == 8:
+        add_halves(parts, form.form_extent)
         f64(out)[0] = f64(begin)[0] + f64(parts)[0]
     else:
-        add_single_halves(parts, r.row_extent)
+        add_single_halves(parts, form.form_extent)
         f32(out)[0] = f32(begin)[0] + f32(parts)[0]
-    return divide(out, r[ROW_PLACES + 3], r.row_data)
+    return divide(out, r[ROW_PLACES + 3], form.form_data)
 
 
 def divide(out: int, divisor: int, itemsize: int) -> int:
@@ -130,12 +131,13 @@ def divide(out: int, divisor: int, itemsize: int) -> int:
 
 def reduce(at: int) -> int:
     """Reduce elements as NumPy does: by one loop, that begins with a number or the first element."""
-    r, places, extent = i64(at), stack(3), stack(1)
-    out, itemsize = r[ROW_PLACES + 2], r[ROW_STRIDES + 1]
+    r, form, places, extent = i64(at), i64(at).row_form, stack(3), stack(1)
+    strides = form + 8 * (FORM_STRIDES + i64(form).form_count)
+    out, itemsize = r[ROW_PLACES + 2], i64(strides)[1]
     copy(out, r[ROW_PLACES], itemsize)
     i64(places)[0], i64(places)[1], i64(places)[2] = out, r[ROW_PLACES + 1], out
-    i64(extent)[0] = r.row_extent
-    invoke(r.row_function, places, extent, at + 8 * ROW_STRIDES, r.row_data)
+    i64(extent)[0] = i64(form).form_extent
+    invoke(i64(form).form_function, places, extent, strides, i64(form).form_data)
     return divide(out, r[ROW_PLACES + 3], itemsize)
 
 
@@ -161,9 +163,9 @@ def add_single_halves(at: int, n: int) -> int:
 
 def call_row(state: int, at: int) -> int:
     """Call a function of Python's, whose result is dropped; 0 where it has raised an error, now cleared."""
-    s, r = i64(state), i64(at)
+    s, form = i64(state), i64(i64(at).row_form)
     s[ERRORS_MET] = s.errors_met | call(s.test_flags, s.all_flags) & 0xFFFFFFFF  # NumPy begins without any
-    out = call(s.call_function, r.row_function, at + 8 * ROW_PLACES, r.row_count, 0)
+    out = call(s.call_function, form.form_function, at + 8 * ROW_PLACES, form.form_count, 0)
     if out == 0:
         invoke(s.clear_error)
         return 0
@@ -222,9 +224,9 @@ def multiply(at: int) -> int:
 
 def multiply_as_it_is(at: int, places: int, extents: int) -> int:
     """Multiply matrices by NumPy's loop, which writes to the words where their places are."""
-    r, moving = i64(at), stack(3)
+    form, moving = i64(i64(at).row_form), stack(3)
     copy(moving, places, 24)
-    invoke(r.row_function, moving, extents, at + 8 * (ROW_STEPS + 4), r.row_data)
+    invoke(form.form_function, moving, extents, at + 8 * (ROW_STEPS + 4), form.form_data)
     return 1
 
 
@@ -245,24 +247,25 @@ def scale(by: int, factor: int, x: int, n: int) -> int:
 
 def run_block(at: int, low: int, n: int) -> int:
     """Run a row for so many elements; 0 where a fused kernel has found that it cannot be."""
-    r, places, extent, count = i64(at), stack(ROW_OPERANDS), stack(1), i64(at).row_count
-    if r.row_kind == BY_FUSED:
-        words = i64(r.row_data)
+    r, form, places, extent = i64(at), i64(i64(at).row_form), stack(ROW_OPERANDS), stack(1)
+    count = form.form_count
+    if form.form_kind == BY_FUSED:
+        words = i64(form.form_data)
         for q in range(count):
             words[4 * count + q] = words[q] + low * words[count + q]
             if words[3 * count + q] != 0:
                 whole = low // words[2 * count + q] * words[3 * count + q]
                 words[4 * count + q] = words[4 * count + q] + whole
-        return call(r.row_function, r.row_data + 32 * count, n)
+        return call(form.form_function, form.form_data + 32 * count, n)
     for q in range(count):
-        i64(places)[q] = r[ROW_PLACES + q] + low * r[ROW_PLACES + count + q]
-    if r.row_kind == BY_KERNEL:
-        return call(r.row_function, places, n)
-    if r.row_kind == BY_GROUP_SUMS:
-        i64(places)[2] = r[ROW_PLACES + 2] + 8 * (low // r.row_data)
-        return sum_rows(places, r.row_data, n // r.row_data)
+        i64(places)[q] = r[ROW_PLACES + q] + low * form[FORM_STRIDES + q]
+    if form.form_kind == BY_KERNEL:
+        return call(form.form_function, places, n)
+    if form.form_kind == BY_GROUP_SUMS:
+        i64(places)[2] = r[ROW_PLACES + 2] + 8 * (low // form.form_data)
+        return sum_rows(places, form.form_data, n // form.form_data)
     i64(extent)[0] = n
-    invoke(r.row_function, places, extent, at + 8 * (ROW_PLACES + 2 * count), r.row_data)
+    invoke(form.form_function, places, extent, r.row_form + 8 * (FORM_STRIDES + count), form.form_data)
     return 1
 
 
