@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
+from tapegrad.compilation.loops import REAL_TO_COMPLEX
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
-from tapegrad.compilation.rows import REAL_TO_COMPLEX, Rows, is_dense, step_of
+from tapegrad.compilation.rows import Rows, is_dense, step_of
 from tapegrad.compilation.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.indexing import numbers

@@ -18,8 +18,9 @@ import numpy as np
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.fusing import can_emit, emit_kernel
 from tapegrad.compilation.handing import Target, targets_of
+from tapegrad.compilation.loops import INITIAL, signature
 from tapegrad.compilation.memory import give_back
-from tapegrad.compilation.rows import INITIAL, Block, Rows, signature
+from tapegrad.compilation.rows import Block, Rows
 from tapegrad.compilation.scheduling import (
     BLOCK,
     Access,

@@ -12,6 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation.arena import Arena
+from tapegrad.compilation.loops import (
+    BUFFERED,
+    INITIAL,
+    NOWHERE,
+    clears_errors,
+    first_of,
+    inner_loop,
+    signature,
+)
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -27,20 +36,6 @@ class Block:
 
     def __init__(self, dtype: np.dtype, extent: int) -> None:
         self.array = np.zeros(min(extent, BLOCK), dtype)
-
-
-def signature(kinds: Sequence[str]) -> str:
-    """The dtypes of a loop of operands and a result, as `kernels.abi.inner_loop` has them; empty for others.
-
-    They are numbers of one kind, real or complex; of complex ones the result may be real, and of real ones,
-    or of truth values, a truth value.
-    """
-    *given, out = kinds
-    if len(set(kinds)) == 1 and out in "dfDF":
-        return out
-    if given == [REAL_TO_COMPLEX.get(out)]:
-        return f"{given[0]}->{out}"
-    return "".join(given) + "->?" if out == "?" and len(set(given)) == 1 and given[0] in "df?" else ""
 
 
 def is_dense(x: np.ndarray) -> bool:
@@ -85,7 +80,6 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-REAL_TO_COMPLEX = {"d": "D", "f": "F"}
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
@@ -220,7 +214,7 @@ class Rows:
         char = out.dtype.char
         if x.dtype.char != char or char not in "df" or out.size != 1 or x.size < 2 or not is_dense(x):
             return False
-        begin, (loop, data) = first_of(ufunc, char, x.size > BUFFERED), _inner_loop(ufunc, char)
+        begin, (loop, data) = first_of(ufunc, char, x.size > BUFFERED), inner_loop(ufunc, char)
         if begin == NOWHERE or 0 in (loop, *forward.error_test()):
             return False
         divisor = self.keep(np.array(x.size, char)) if is_mean else None
@@ -271,7 +265,7 @@ class Rows:
         kinds = signature([x.dtype.char for x in arrays])
         if not kinds:
             return 0, 0
-        found, extent = _inner_loop(ufunc, kinds), extent or _extent(operands)
+        found, extent = inner_loop(ufunc, kinds), extent or _extent(operands)
         places = [_place(x, extent) for x in operands]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return 0, 0
@@ -323,7 +317,7 @@ class Rows:
 
     def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""
-        found = _inner_loop(ufunc, kinds)
+        found = inner_loop(ufunc, kinds)
         if not found[0]:
             raise ValueError(f"there is no loop of {ufunc.__name__} for {kinds!r}")
         step = Step(layout.BY_LOOP, ufunc, extent=extent)
@@ -530,12 +524,8 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-NOWHERE = "nowhere"
 LONG = 8192  # elements of all rows: Python's lock is released for them
 OFTEN = 32  # products of each element of a cotangent from which on subnormal numbers are looked for
-BUFFERED = 8192  # elements of NumPy's buffer
-LONGEST = 50_021  # elements of which a loop is proved to give NumPy's bits
-INITIAL = np.array(np.add.reduce(np.array([-0.0])))  # what sums begin with
 
 
 @functools.cache
@@ -549,63 +539,6 @@ def sums_short_rows(n: int) -> bool:
     rows.seal()
     rows.run(0, 1)
     return bool(out.tobytes() == np.add.reduce(x, (1,)).tobytes())
-
-
-@functools.cache
-def first_of(ufunc: np.ufunc, char: str, is_large: bool = False) -> Any:
-    """Return the number with which reductions begin, None for the first element, NOWHERE without proof.
-
-    Some versions of NumPy reduce large arrays by as many elements as its buffer has.
-    """
-    loop, data = _inner_loop(ufunc, char)
-    if not loop:
-        return NOWHERE
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
-    if is_large:
-        x = np.random.default_rng(0).normal(1.0, 1 / 64, LONGEST).astype(char, copy=False)
-        numbers = [x[:n] for n in (BUFFERED + 1, 9001, 20_011, LONGEST)]
-    else:
-        numbers = [np.random.default_rng(k).normal(size=n).astype(char) for k, n in enumerate((2, 37, 391))]
-        numbers += [np.full(3, -0.0, char), numbers[-1].reshape(17, 23)]
-    begin = None if ufunc.identity is None else ufunc.reduce(np.full(1, -0.0 if ufunc is np.add else 1, char))
-    for x in numbers:
-        skip = begin is None
-        out = np.array(x.flat[0] if skip else begin, char)
-        words = [abi.address(out), abi.address(x) + skip * x.itemsize, abi.address(out), x.size - skip]
-        table = np.array([*words, 0, x.itemsize, 0], np.int64)
-        at = abi.address(table)
-        call(at, at + 24, at + 32, data)
-        if out.tobytes() != np.asarray(ufunc.reduce(x, axis=None)).tobytes():
-            return NOWHERE
-    return begin
-
-
-@functools.cache
-def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
-    """Whether a loop clears the flags of errors, as some of NumPy's that raise too many of them do."""
-    test, flags = forward.error_test()
-    chars = kinds.replace("->", "") if "->" in kinds else kinds * ufunc.nargs
-    given = [np.full(3, 0.5, char) for char in chars]
-    words = np.array([*map(abi.address, given), 3, *(x.itemsize for x in given)], np.int64)
-    at, count = abi.address(words), len(given)
-    loop, data = _inner_loop(ufunc, kinds)
-    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
-    raised_among, clear, set_flags = (
-        ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(f)
-        for f in (test, forward.clear_errors(), forward.raise_errors())
-    )
-    before = raised_among(flags)
-    set_flags(flags)
-    call(at, at + 8 * count, at + 8 * (count + 1), data)
-    found = raised_among(flags) != flags
-    clear(flags)
-    set_flags(before)
-    return bool(found)
-
-
-@functools.cache
-def _inner_loop(ufunc: np.ufunc, char: str) -> tuple[Address, Address]:
-    return (0, 0) if ufunc.signature else abi.inner_loop(ufunc, char)
 
 
 def _are_multiplied(a: np.ndarray, b: np.ndarray) -> bool:

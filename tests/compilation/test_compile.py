@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import tapegrad as tg
 from tapegrad.compilation import kinds, learner
 from tapegrad.compilation.learning import MOST_PATHS
+from tapegrad.compilation.loops import BUFFERED
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.reverse import FEW
-from tapegrad.compilation.rows import BUFFERED
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError, MutationError, ShapeError
