@@ -200,9 +200,10 @@ class _Seen(Packing):
     """Lets a function see, of each operation, operands that it was given: leaves, constants and numbers."""
 
     def __init__(
-        self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], see: Callable[[str, Any], None]
-    ) -> None:
-        super().__init__(pack, unpack)
+        self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], see: Callable[[str, Any], None],
+        notes: Sequence[list[Any]],
+    ) -> None:  # fmt: skip
+        super().__init__(pack, unpack, notes)
         self._see = see
 
     def save(self, op: Primitive, operands: Sequence[Operand], value: Operand) -> Packed | None:
@@ -223,15 +224,13 @@ class _Frame:
         self.args = [_kept(x, outer) for x in args]
         self.levels = open_levels()
         self.random = np.random.get_state() if random else None  # noqa: NPY002
-        self.count = 0
         self.shapes: list[tuple[tuple[int, ...], np.dtype]] = []
         self.given: list[int] = []  # checksums
         self.found: dict[int, Tensor] = {}
 
     def pack(self, x: Tensor) -> int:
         self.shapes.append((x.shape, x.dtype))
-        self.count += 1
-        return self.count - 1
+        return len(self.shapes) - 1
 
     def see(self, name: str, value: Any) -> None:
         self.given.append(_sum_of(value))
@@ -245,35 +244,35 @@ class _Frame:
 
         Another sweep may do so at the same time, in another thread.
         """
-        seen, found = 0, {}
+        found: list[Tensor] = []
+        given: list[int] = []
 
         def pack(x: Tensor) -> int:
-            nonlocal seen
-            if (x.shape, x.dtype) != self.shapes[seen]:
+            before = self.shapes[len(found)]
+            if (x.shape, x.dtype) != before:
                 raise GradientError(
                     f"a checkpointed function saved a value of shape {x.shape}, dtype {x.dtype} where its "
-                    f"first run saved one of shape {self.shapes[seen][0]}, dtype {self.shapes[seen][1]}; "
+                    f"first run saved one of shape {before[0]}, dtype {before[1]}; "
                     "it must do the same each time"
                 )
-            found[seen] = alias_of(x)
-            seen += 1
-            if seen == self.count:
+            found.append(alias_of(x))
+            if len(found) == len(self.shapes):
                 raise _Enough
-            return seen - 1
+            return len(found) - 1
 
         def see(name: str, value: Any) -> None:
-            if next(given, None) != _sum_of(value):
+            given.append(_sum_of(value))
+            if given[-1:] != self.given[len(given) - 1 : len(given)]:
                 raise GradientError(
                     f"{name} in a checkpointed function was given other numbers (shape {np.shape(value)}) "
                     "than in its first run; what the function uses besides its arguments must stay as it was "
                     "until the sweep: pass it as an argument, or a copy of it"
                 )
 
-        given = iter(self.given)
         state = np.random.get_state() if self.random is not None else None  # noqa: NPY002
         if self.random is not None:
             np.random.set_state(self.random)  # noqa: NPY002
-        packing = _Seen(pack, found.__getitem__, see)
+        packing = _Seen(pack, found.__getitem__, see, (found, given))
         before = _enabled.get()
         try:
             change_mode(packing=packing, forward=None)
@@ -284,14 +283,13 @@ class _Frame:
             packing.close()
             if state is not None:
                 np.random.set_state(state)  # noqa: NPY002
-        if seen < self.count:
+        if len(found) < len(self.shapes):
             raise GradientError(
-                f"a checkpointed function saved {seen} values where its first run saved {self.count}; it "
-                "must do the same each time"
+                f"a checkpointed function saved {len(found)} values where its first run saved "
+                f"{len(self.shapes)}; it must do the same each time"
             )
-        value = found.pop(index)
-        self.found = found
-        return value
+        self.found = dict(enumerate(found))
+        return self.found.pop(index)
 
 
 def _sum_of(value: Any) -> int:
@@ -346,5 +344,5 @@ def checkpoint(
     if not is_grad_enabled():
         return function(*args, **kwargs)
     frame = _Frame(function, args, kwargs, preserve_rng_state)
-    with _Packed(_Seen(frame.pack, frame.unpack, frame.see)):
+    with _Packed(_Seen(frame.pack, frame.unpack, frame.see, (frame.shapes, frame.given))):
         return function(*args, **kwargs)

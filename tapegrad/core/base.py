@@ -195,6 +195,8 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
         if storage is None:
             storage = storage_of(x)
             mine = x._extra
+        if now is not of and view._tape is not None and mine.exposed:
+            return view  # of what was given out meanwhile: as where others write, it is one of nothing else
         if mine.shown is not None or mine.several or mine.inference:
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         memory, changed, value, tape = storage.memory, now is not of, None, None

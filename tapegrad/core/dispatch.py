@@ -241,12 +241,16 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
         value = value[()]
     out = record_natively(op, value, operands, attrs, values)
     if out is None:
+        packing = in_force("packing")
+        mark = None if packing is None else packing.mark()
         out = _matched(op, value, operands, attrs)
         if out is None and _have(operands, values):
             out = _unmatched(op, value, operands, attrs)
         if out is None or not _have(operands, values):
             # The call has left its program, whose buffers these were, or a finalizer has written to one: its
-            # history is another now.
+            # history is another now. Or another thread has given one out.
+            if packing is not None:
+                packing.forget(mark)
             return _applied(op, operands, attrs)
     if expected and id(out) in expected:
         return out

@@ -48,6 +48,12 @@ class Packing(Protocol):
     ) -> int:
         """As `Tape.commit`, of what `save` has packed."""
 
+    def mark(self) -> list[int]:
+        """How much is noted of what is packed."""
+
+    def forget(self, mark: list[int]) -> None:
+        """Forget what has been noted since: it is packed anew."""
+
 
 class Mode:
     """A mode with more to it than whether operations are recorded; true where they are.

@@ -626,14 +626,21 @@ def lend(x: Handle) -> np.ndarray:
     whole = x if storage is None else storage.whole
     if is_externally_writable(whole) and extra(whole).shown is True:
         return value
-    if any(has_tangent(h) or h._tape is not None for h in _sharers(x, storage)) or not value.flags.writeable:
+    if _has_history(x) or not value.flags.writeable:
         value = value.view()
         value.flags.writeable = False
         return value
     value = None
     with sharing():
         life = _life(x)
-        return np.asarray(Loan(x._v, life))
+        if not _has_history(x):
+            return np.asarray(Loan(x._v, life))
+    return lend(x)  # another thread has recorded a view of it meanwhile
+
+
+def _has_history(x: Handle) -> bool:
+    """Whether a handle of a Tensor's memory has one."""
+    return any(has_tangent(h) or h._tape is not None for h in sharers(x))
 
 
 def _life(x: Handle) -> Life:

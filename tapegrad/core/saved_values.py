@@ -36,11 +36,22 @@ RESULT = 1 << OUT
 
 
 class Packing:
-    """A pair of functions, and the message of an error if they are not to be used."""
+    """A pair of functions, and lists of what they and others note, which is forgotten with a record."""
 
-    def __init__(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        self.pack, self.unpack = pack, unpack
+    def __init__(
+        self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any], notes: Sequence[list[Any]] = ()
+    ) -> None:
+        self.pack, self.unpack, self._notes = pack, unpack, notes
         self._local = threading.local()
+
+    def mark(self) -> list[int]:
+        """How much is noted: `forget` gets that where what is packed from here on is packed anew."""
+        return [len(noted) for noted in self._notes]
+
+    def forget(self, mark: list[int]) -> None:
+        """Forget what has been noted since."""
+        for noted, n in zip(self._notes, mark, strict=True):
+            del noted[n:]
 
     def current(self) -> Tape:
         """Return this thread's tape of packed records, which no quick way of recording knows."""

@@ -144,7 +144,7 @@ def part_written(x):
 USED_MEANWHILE = {
     "function": lambda x: np.sin(x) * 1.0, "number": lambda x: 3.0 * x, "element": lambda x: x[1] * x[0],
     "slices": lambda x: x[:-1] * x[1:], "joined": lambda x: np.concatenate([x, x[1:]]), "sum": np.sum,
-    "write": part_written,
+    "write": part_written, "checkpoint": lambda x: tg.autograd.checkpoint(np.exp, x),
 }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_a_leaf_that_another_thread_gives_out_while_it_is_recorded(use, lent, n)
 
 def given_out_at(use, n, lent, place):
     """The gradient of a use of a leaf that is given out by its call of Python of this number, or None."""
-    x, given_out, others, entered = leaf(n), [], [], itertools.count(1)
+    x, given_out, others = leaf(n), [], []
     tapes.close(tapes.current())
     if lent:
         given_out.append(x.detach().numpy())
@@ -174,27 +174,105 @@ def given_out_at(use, n, lent, place):
         given_out.clear()
         with tg.no_grad():
             given_out.append(x.numpy())
-        if value is not x._v and sys.getrefcount(value) == abi.IN_A_LIST:
+        if value is not x._v and sys.getrefcount(value) < abi.IN_A_LIST:
             value[...] = np.nan
         del value
         others.extend(leaf(n) for _ in range(3))  # where what is gone was
 
+    y = interrupted(USED_MEANWHILE[use], x, place, give_out)
+    if place and not others:
+        return None
+    return tg.grad(np.sum(y * 1.0) + np.sum(x * 3.0), x)[0].tolist()
+
+
+def interrupted(use, x, place, call):
+    """What a use gives at whose call of Python of this number, if there is one, another thread does this."""
+    entered = itertools.count(1)
+
     def look(frame, event, _):
         ours = frame.f_code.co_filename.startswith(os.path.dirname(tg.__file__))
         if event == "call" and ours and not sharing()._is_owned() and next(entered) == place:
-            thread = threading.Thread(target=give_out)
+            thread = threading.Thread(target=call)
             thread.start()
             thread.join(60)
 
     before = sys.getprofile()
     sys.setprofile(look)
     try:
-        y = USED_MEANWHILE[use](x)
+        return use(x)
     finally:
         sys.setprofile(before)
-    if place and not others:
-        return None
-    return tg.grad(np.sum(y * 1.0) + np.sum(x * 3.0), x)[0].tolist()
+
+
+def square_written(x):
+    y = 1.0 * x
+    y[1:] = x[1:]
+    return y * y
+
+
+def inverse(x):
+    return 1.0 / x
+
+
+OWN_VALUES = {  # a use, and what its gradient is by its result
+    "exp": (np.exp, lambda y: y),
+    "log": (np.log, lambda y: np.exp(-y)),
+    "inverse": (inverse, lambda y: -y * y),
+    "square": (lambda x: x * x, lambda y: 2.0 * np.sqrt(y)),
+    "part": (lambda x: x[:] ** 2, lambda y: 2.0 * np.sqrt(y)),
+    "write": (square_written, lambda y: 2.0 * np.sqrt(y)),
+}
+
+
+def write(given_out, now):
+    """Change what a thread was given, unless there is a view with a history: then it is read-only."""
+    if now and given_out[0].flags.writeable:
+        given_out[0][...] *= 0.5
+
+
+@pytest.mark.parametrize("n", [5, COPIED // 8 + 1])
+@pytest.mark.parametrize("soon", [False, True])
+@pytest.mark.parametrize("name", OWN_VALUES)
+def test_a_leaf_that_another_thread_gives_out_and_writes_to_while_it_is_recorded(name, soon, n):
+    """Soon, or when the use is recorded: it has its own values, or is refused."""
+    use, wanted = OWN_VALUES[name]
+    for place in itertools.count(1):
+        x, given_out = leaf(n), []
+        tapes.close(tapes.current())
+
+        def give_out(x=x, given_out=given_out):
+            given_out.append(lent(x))
+            write(given_out, soon)
+
+        y = interrupted(use, x, place, give_out)
+        if not given_out:
+            break
+        write(given_out, True)
+        try:
+            found = tg.grad(np.sum(y), x)[0]._v
+        except MutationError:
+            continue
+        np.testing.assert_allclose(found, wanted(y._v), rtol=1e-12, err_msg=str(place))
+    assert place > 1
+
+
+def lent(x):
+    with tg.no_grad():
+        return x.numpy()
+
+
+def test_a_view_that_another_thread_records_while_its_leaf_is_given_out():
+    """Nobody else can write to it."""
+    for place in itertools.count(1):
+        x, parts = leaf(LARGE // 8 + 1), []
+        given_out = interrupted(lent, x, place, lambda x=x, parts=parts: parts.append(x[:]))
+        if not parts:
+            break
+        write([given_out], True)
+        y = parts[0] * parts[0]
+        write([given_out], True)
+        assert tg.grad(np.sum(y), x)[0].tolist() == (2.0 * np.sqrt(y._v)).tolist(), place
+    assert place > 1
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
