@@ -289,8 +289,9 @@ def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, square, 
             high = s[i].real
             for j in range(i):
                 low = s[j].real
-                part = whole / ((high - low) * (high + low)) * (inner[j, i] - np.conj(inner[i, j]))
-                inner[j, i], inner[i, j] = part * high, np.conj(part) * low
+                share = whole / (high + low)  # squares might be no numbers
+                part = whole / (high - low) * (inner[j, i] - np.conj(inner[i, j]))
+                inner[j, i], inner[i, j] = part * (share * high), np.conj(part) * (share * low)
             if phases:
                 inner[i, i] = whole / high * (inner[i, i] - inner[i, i].real)
             else:
