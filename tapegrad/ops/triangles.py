@@ -276,7 +276,7 @@ SVD = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), CPointer({dty
 def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, square, turned, results, count, m, n,
            size):
     """Of cotangents of left singular vectors, of which the phases may turn."""
-    one, zero = {dtype}(1), {dtype}(0)
+    one, zero, whole = {dtype}(1), {dtype}(0), {dtype}(1).real  # complex numbers over 0 would raise
     us, ss = carray(vectors, (stack, m, size)), carray(numbers, (stack, size))
     vhs, cts = carray(adjoints, (stack, size, n)), carray(cotangents, (count, m, size))
     inner, found = carray(square, (size, size)), carray(results, (count, m, n))
@@ -289,10 +289,11 @@ def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, square, 
             high = s[i].real
             for j in range(i):
                 low = s[j].real
-                part = (inner[j, i] - np.conj(inner[i, j])) / ((high - low) * (high + low))
-                inner[j, i], inner[i, j] = part * high, np.conj(part) * low
+                share = whole / (high + low)  # squares might be no numbers
+                part = whole / (high - low) * (inner[j, i] - np.conj(inner[i, j]))
+                inner[j, i], inner[i, j] = part * (share * high), np.conj(part) * (share * low)
             if phases:
-                inner[i, i] = (inner[i, i] - inner[i, i].real) / high
+                inner[i, i] = whole / high * (inner[i, i] - inner[i, i].real)
             else:
                 inner[i, i] *= zero
         product(gemm, one, u, inner, zero, moved)

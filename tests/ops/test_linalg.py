@@ -993,6 +993,42 @@ def test_the_rule_of_svd_is_the_same_without_blas(dtype, stacks, random, monkeyp
             np.testing.assert_array_equal(given, kept)
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_singular_vectors_without_a_derivative_have_no_finite_one(dtype, random, monkeypatch):
+    """Those of equal values; where a value is 0, complex left ones alone, whose phases it does not tell."""
+    parts = random.normal(size=(4, 3, 3))
+    ct, a = ((x + (1j * y if dtype in "FD" else 0)).astype(dtype) for x, y in (parts[:2], parts[2:]))
+    for values in ([2, 2, 1], [2, 1, 1], [2, 1, 0], [2, 0, 0], [0, 0, 0]):
+        factors = lapack.Kept((L.qr(a)[0], np.array(values, dtype.lower()), L.qr(ct)[0]))
+        for part in (0, 2):
+            with np.errstate(all="ignore"):
+                found = REGISTRY["svd"].vjp(ct, None, (a,), {"factors": factors, "part": part}, (0,))[0]
+                with monkeypatch.context() as patch:
+                    patch.setattr(triangles, "kernel_of", lambda *names: None)
+                    wanted = REGISTRY["svd"].vjp(ct, None, (a,), {"factors": factors, "part": part}, (0,))[0]
+            assert np.isfinite(wanted).all() or not np.isfinite(wanted).any()
+            np.testing.assert_array_equal(np.isfinite(found), np.isfinite(wanted))
+            if np.isfinite(wanted).all():
+                np.testing.assert_allclose(found, wanted, rtol=0, atol=1e3 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+def test_singular_vectors_of_huge_and_tiny_matrices(dtype, random):
+    """Whose singular values have squares that are no numbers."""
+    parts = random.normal(size=(4, 4, 4))
+    ct, a = ((x + (1j * y if dtype in "FD" else 0)).astype(dtype) for x, y in (parts[:2], parts[2:]))
+    known, high = L.svd(a), np.finfo(dtype).maxexp * 2 // 3
+    for part in (0, 2):
+        wanted, *found = (
+            REGISTRY["svd"].vjp(ct, None, (a,), {"factors": lapack.Kept(factors), "part": part}, (0,))[0]
+            * scale
+            for scale in np.ldexp(known[1].dtype.type(1), [0, high, -high])
+            for factors in [(known[0], known[1] * scale, known[2])]
+        )
+        for one in found:
+            np.testing.assert_allclose(one, wanted, rtol=100 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
