@@ -73,8 +73,8 @@ class _Turn:
 
     def __init__(self) -> None:
         self.due = 0.0  # when the thread, which does not work, is to have it; inf while it works
-        self.lending = threading.Lock()  # held by a call that waits for the end of a piece
-        self.ended = threading.Lock()  # released at that
+        self.lent = 0.0  # until when a call waits for that; no lock, which an interrupt may leave locked
+        self.ended = threading.Lock()  # released at the end of a piece
         self.ended.acquire()
 
     def take(self) -> None:
@@ -84,17 +84,16 @@ class _Turn:
     def end(self, due: float) -> None:
         """End a piece."""
         self.due = due
-        if self.lending.locked() and self.ended.locked():
+        if self.ended.locked():
             self.ended.release()
 
-    def lend(self) -> None:
+    def lend(self, now: float) -> None:
         """Wait until the thread has done a piece, if no other call does."""
-        if self.lending.acquire(blocking=False):
-            try:
-                self.ended.acquire(blocking=False)  # of a piece for which a call has waited in vain
-                self.ended.acquire(timeout=MOST_LENT)
-            finally:
-                self.lending.release()
+        if now >= self.lent:
+            self.lent = now + MOST_LENT
+            self.ended.acquire(blocking=False)  # of a piece for which no call has waited
+            self.ended.acquire(timeout=MOST_LENT)
+            self.lent = 0.0
 
 
 statistics = {"jobs": 0, "seconds": 0.0}
@@ -112,8 +111,11 @@ def submit(owner: Owner, held: int = 0) -> bool:
     full = held and _jobs and held + sum(job.held for job in _jobs.copy()) > MOST_HELD
     if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
         return False
-    _jobs.append(_Job(owner, held))
-    _wanted.put(None)
+    job = _Job(owner, held)
+    try:
+        _jobs.append(job)
+    finally:  # an interrupt does not come between: calls would lend the lock for ever
+        _wanted.put(None)
     if not _thread and _starting.acquire(blocking=False):
         try:
             if not _thread:
@@ -152,8 +154,8 @@ def _rest(worked: float) -> None:
 
 def lend() -> None:
     """Let the thread do a piece of work, if one is due: it may not get Python's lock otherwise."""
-    if _jobs and time.perf_counter() >= _turn.due:
-        _turn.lend()
+    if _jobs and (now := time.perf_counter()) >= _turn.due:
+        _turn.lend(now)
 
 
 def waiting() -> int:

@@ -119,6 +119,8 @@ class Follower:
     def add(self, path: Path, first: bool = True) -> None:
         """Take in a path that has been made."""
         self.serial += 1
+        if not self.paths:  # an interrupt may end a call that has followed none yet
+            self.path, self.program = path, path.program
         self.paths.insert(0 if first else len(self.paths), path)
         self._outdate()
 

@@ -401,7 +401,8 @@ def block(arrays: Operand) -> TensorOrArray:
     if len(depths) > 1:
         raise ShapeError(f"block: lists nested to different depths {sorted(depths)}")
     depth = depths.pop()
-    return _joined(arrays, depth, max(ndim, depth))
+    joined = _joined(arrays, depth, max(ndim, depth))
+    return joined if depth else copy(joined)
 
 
 def _look(arrays: Operand, level: int, depths: set[int]) -> int:

@@ -197,22 +197,25 @@ def interp(
     places, knots = map(_constant, (x, xp))
     left = fp[0] if left is None else _double("left", left, kind)
     right = fp[-1] if right is None else _double("right", right, kind)
+    below, beyond, missing = places < knots[0], places > knots[-1], np.isnan(places)
     if knots.size == 1:
         found = x * 0.0 + fp[0]
     else:
         k = constant_of(_interval, places, knots)
         start, end = _at(fp, k), _at(fp, k + 1)
-        width = _at(xp, k + 1) - _at(xp, k)
-        jump = np.logical_and(_constant(width) == 0, np.logical_not(np.isnan(places)))
-        x = np.where(np.isnan(places), places, x)  # as it is, nan gives nan, and no derivative
-        way = (x - _at(xp, k)) / np.where(jump, 1.0, width)
-        found = np.where(
-            np.logical_or(jump, places == _at(knots, k + 1)),
-            end + (way - 1.0) * (end - start),
-            start + way * (end - start),
-        )
+        before, after = _at(xp, k), _at(xp, k + 1)
+        width = after - before
+        jump = _constant(width) == 0
+        width = np.where(jump, 1.0, width)
+        slope = (end - start) * (1.0 / width) if kind.kind == "c" else (end - start) / width
+        endless = np.logical_or(np.isinf(_constant(before)), np.isinf(_constant(start)))
+        back = np.logical_or(np.logical_or(jump, endless), places == _at(knots, k + 1))
+        still = np.logical_or(np.logical_or(below, beyond), missing)
+        x = np.where(still, places, x)  # nan gives nan; as it is, without a derivative, where a slope is nan
+        found = slope * (x - np.where(back, after, before)) + np.where(back, end, start)
+        jump = np.logical_and(jump, np.logical_not(missing))
         found = np.where(jump, end, found) if is_tensor(jump) or np.any(jump) else found
-    return np.where(places < knots[0], left, np.where(places > knots[-1], right, found))
+    return np.where(below, left, np.where(beyond, right, found))
 
 
 def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:

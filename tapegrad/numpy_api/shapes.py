@@ -98,11 +98,13 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
 
 @implements(np.ravel, by_shapes=True)
 def ravel(a: Operand, order: str = "C") -> TensorOrArray:
-    """All elements in one dimension."""
+    """All elements in one dimension, without gaps: a view or, where they have such, a copy."""
     if order == "K":  # as they lie in memory
         steps = [-abs(step) for step in np.asarray(value_of(a)).strides]
-        return reshape(transpose(a, np.argsort(steps, kind="stable").tolist()), (-1,))
-    return reshape(a, (-1,), order)
+        found = reshape(transpose(a, np.argsort(steps, kind="stable").tolist()), (-1,))
+    else:
+        found = reshape(a, (-1,), order)
+    return found if like_of(found).flags.c_contiguous else _copy(found)
 
 
 @implements(np.transpose, np.permute_dims, by_shapes=True)

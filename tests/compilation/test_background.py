@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, learner, learning
+from tapegrad.compilation import background, learner, learning, paths
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tests.tiers import every
@@ -236,6 +236,55 @@ def test_an_interrupt_leaves_nothing_behind(monkeypatch):
     for k in range(6):
         agree(compiled, energy, X + k)
     assert "way 1: 5 calls" in compiled.explain()
+
+
+def test_an_interrupt_before_a_way_is_followed_is_raised(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    compiled = tg.compile(energy, wait=True)
+    for _ in range(2):
+        compiled.grad(X)
+    monkeypatch.setattr(paths.Path, "describe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compiled.grad(X)
+    monkeypatch.undo()
+    for k in range(3):
+        agree(compiled, energy, X + k)
+    assert "way 1: 3 calls" in compiled.explain()
+
+
+def test_an_interrupt_of_a_call_that_lends_the_lock(monkeypatch):
+    """Wherever it comes, calls lend it after that as they did before."""
+    monkeypatch.setattr(background, "_turn", background._Turn())
+    monkeypatch.setattr(background, "_jobs", [None])
+    monkeypatch.setattr(background, "MOST_LENT", 0.01)
+    before, left = sys.gettrace(), [0]
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != background.__file__:
+            return None
+        left[0] -= event == "line"
+        if not left[0]:
+            raise KeyboardInterrupt
+        return trace
+
+    lines = 0
+    while not left[0]:
+        lines += 1
+        left[0] = lines
+        try:
+            sys.settrace(trace)
+            background.lend()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        time.sleep(0.011)
+        begin = time.perf_counter()
+        background.lend()
+        assert time.perf_counter() - begin >= 0.009
+    assert lines > 5
 
 
 def test_a_context_may_outlive_the_call_that_is_learned_from():

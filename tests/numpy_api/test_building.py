@@ -171,6 +171,37 @@ def test_views_see_what_is_written():
     assert x[0, 0] == 1.0
 
 
+PARTS = [
+    lambda y: y.ravel(), lambda y: y[::2].ravel(), lambda y: y[::-1].ravel("F"), lambda y: y[:1].ravel(),
+    lambda y: y[::2, None].ravel("K"), lambda y: np.ravel(y[2:]), lambda y: y.reshape(2, 3).T.ravel("A"),
+    lambda y: y.reshape(3, 2)[:, 1].ravel("A"), lambda y: np.broadcast_to(y[:1], 3).ravel(),
+    lambda y: np.block(y),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_copies_are_made_where_numpy_makes_them(part):
+    """What has gaps is copied by `ravel`: later writes do not reach it, nor its own what it was made of."""
+
+    def f(x):
+        y = x * 1.0
+        u = part(y)
+        y *= 3.0
+        v = part(y)
+        if v.flags.writeable:
+            v += 1.0
+        return np.sum(u * u * np.arange(1.0, 1.0 + u.size)) + np.sum(v) + np.sum(y * y)
+
+    x = np.linspace(0.5, 2.0, 6)
+    compiled = tg.compile(f, wait=True)
+    _, expected = tg.func.jvp(lambda x: f(x))(x, np.ones(6))
+    slope = (f(x + 1e-6) - f(x - 1e-6)) / 2e-6
+    for call in (tg.func.value_and_grad(f), *[compiled.value_and_grad] * 4):
+        value, gradient = call(x)
+        np.testing.assert_allclose(value, f(x), rtol=1e-14)
+        np.testing.assert_allclose([np.sum(gradient), expected], slope, rtol=1e-7)
+
+
 REFUSED = [
     ("repeat", lambda x: np.repeat(x, [1, 2], axis=1), ValueError, "broadcast"),
     ("repeat, axis", lambda x: np.repeat(x, 2, axis=2), errors.AxisError, "axis 2"),

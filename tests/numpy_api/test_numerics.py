@@ -91,6 +91,25 @@ def test_interp_at_a_knot():
     assert tg.grad(np.sum(y), x)[0].tolist() == [1.0, 3.0, 3.0, 0.0]
 
 
+def test_interp_gives_the_bits_that_numpy_gives(random):
+    """Beside knots without end too."""
+    t = np.cumsum(random.uniform(0.1, 1.0, 9)) - 3.0
+    x, y = random.uniform(-4.0, 4.0, 50), random.normal(size=9) + 0.1
+    endless = np.array([-np.inf, *t[1:]])
+    for knots, values in (
+        (t, y), (t, y * (1 + 2j)), (endless, y), (t, np.array([1.0, -np.inf, *y[2:]])), (t[:2], y[:2]),
+    ):  # fmt: skip
+        f = lambda x, knots=knots, values=values: np.interp(x, knots, values)
+        compiled = tg.compile(lambda x, f=f: f(x) * 1.0, wait=True)
+        for call in (f, *[compiled] * 4):
+            found = call(tg.tensor(x, requires_grad=True)).detach().numpy()
+            np.testing.assert_array_equal(found, f(x))
+    gradient = tg.func.grad(lambda x: np.sum(np.interp(x, [-np.inf, 0.0, 2.0], [3.0, 3.5, 4.0])))
+    np.testing.assert_array_equal(gradient(np.array([-2.0, 1.0])), [0.0, 0.25])
+    gradient = tg.func.grad(lambda x: np.sum(np.interp(x, [0.0, 1.0, 2.0], [np.nan, 3.5, np.nan])))
+    np.testing.assert_array_equal(gradient(np.array([-2.0, 3.0])), [0.0, 0.0])  # beyond the ends
+
+
 def test_interp_where_it_jumps():
     x, t, y = np.array([0.0, 1.0, 2.0, np.nan]), [0.0, 1.0, 1.0, 2.0, 2.0], [0.0, 1.0, 5.0, 6.0, 9.0]
     leaf = tg.tensor(x, requires_grad=True)
