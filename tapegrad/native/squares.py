@@ -21,6 +21,7 @@ from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complex_arrays import imag_view, real_view
 from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.functions import INSTEAD
+from tapegrad.native.operators import statement_of
 
 OPERANDS = {  # what has a kink at 0
     abs: 1, np.absolute: 1, np.fabs: 1, math.fabs: 1, np.hypot: 2, math.hypot: 2, np.linalg.norm: 1,
@@ -215,17 +216,27 @@ def square_of_norm(x: np.ndarray | complex) -> Any:
     """``norm(x)**2``."""
 
 
-def product_unless_number(
-    root: np.ndarray | complex, product: np.ndarray | complex, smooth: np.ndarray | complex
+def zeros_of(root: np.ndarray | complex) -> Any:
+    """Which statements zeros of an array have, 0 for all else; of a number nothing: nobody writes to it."""
+
+
+def product_since(
+    root: np.ndarray | complex, zeros: Any, product: np.ndarray | complex, smooth: np.ndarray | complex
 ) -> Any:
-    """``product`` of an array that may have been written to since; of a number as `product_with` has it."""
+    """`product_with` where elements are the zeros that they were, ``product`` where one was written since."""
 
 
-@overload(product_unless_number)
-def _product_unless_number(root, product, smooth):
+@overload(zeros_of)
+def _zeros_of(root):
+    return (lambda root: _statements(root)) if isinstance(root, types.Array) else (lambda root: None)
+
+
+@overload(product_since)
+def _product_since(root, zeros, product, smooth):
     if isinstance(root, types.Array):
-        return lambda root, product, smooth: product
-    return lambda root, product, smooth: smooth if root == 0.0 else product
+        where = INSTEAD[np.where]
+        return lambda root, zeros, product, smooth: where(_same(root, zeros), smooth, product)
+    return lambda root, zeros, product, smooth: smooth if root == 0.0 else product
 
 
 @overload(product_with)
@@ -262,6 +273,23 @@ def _zeros(x):
     found = np.empty(x.size, np.bool_)
     for k, v in enumerate(x.flat):
         found[k] = v == 0.0
+    return found.reshape(x.shape)
+
+
+@inner_njit
+def _statements(x):
+    found = np.zeros(x.size, np.int64)
+    for k, v in enumerate(x.flat):
+        if v == 0.0:
+            found[k] = statement_of(v)
+    return found
+
+
+@inner_njit
+def _same(x, zeros):
+    found = np.empty(x.size, np.bool_)
+    for k, v in enumerate(x.flat):
+        found[k] = zeros[k] != 0 and statement_of(v) == zeros[k]
     return found.reshape(x.shape)
 
 

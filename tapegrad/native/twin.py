@@ -54,7 +54,7 @@ from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
 from tapegrad.native.reading import Reading, is_expression, makes_zeros, whole_of
 from tapegrad.native.scalar import PASSIVE, is_active
-from tapegrad.native.squares import Square, product_unless_number, product_with, square_of, squares_in
+from tapegrad.native.squares import Square, product_since, product_with, square_of, squares_in, zeros_of
 from tapegrad.native.storing import store
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -99,8 +99,9 @@ class _Untyped(FunctionPass):
         self.promoted = self._active_later(state.func_id.func)
         self.counted, self.written = self._floats()
         squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
-        kinks = {id(square.call) for square in squares.values()}
+        kinks = {id(square.call): square.exposed for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
+        self.zeros: dict[int, Variable] = {}  # which statements it had where it was 0, by the call
         # Numba takes a temporary of an array expression to be used once: what is used again gets a name
         again = {x.name for square in squares.values() for x in square.variables()}
         self.named: dict[str, Variable] = {}
@@ -128,6 +129,8 @@ class _Untyped(FunctionPass):
                         self.squares[id(call)] = self._call(
                             square_of(function), map(self._again, args), line.loc
                         )
+                        if kinks[id(call)]:
+                            self.zeros[id(call)] = self._call(zeros_of, [line.target], line.loc)
                     continue
                 if isinstance(line, ir.Print):
                     line.args = [self._shown(x, line.loc) for x in line.args]
@@ -174,7 +177,9 @@ class _Untyped(FunctionPass):
             else:
                 found = self._new(ir.Expr.binop(how, found, self._again(other), loc), loc)
         args = [self._again(square.root), self._new(product, loc), found]
-        function = product_unless_number if square.exposed else product_with
+        if square.exposed:
+            args.insert(1, self.zeros[id(square.call)])
+        function = product_since if square.exposed else product_with
         return ir.Expr.call(*self._parts(function, args, loc))
 
     def _again(self, var: Variable) -> Variable:

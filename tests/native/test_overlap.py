@@ -165,3 +165,47 @@ def test_the_square_of_an_absolute_value_that_was_written_to_since(lines):
     np.testing.assert_allclose(tg.func.jvp(native)(x, v), (plain(x), g.detach().numpy() @ v), rtol=1e-13)
     expected = tg.grad(np.sum(g * v), t)[0].numpy()
     np.testing.assert_allclose(tg.func.hvp(native)(x, v), expected, rtol=1e-12)
+
+
+@tg.njit
+def ends(r):
+    return r[0] * r[-1]
+
+
+@tg.njit
+def doubled(r):
+    r *= 2.0
+    return 0.0
+
+
+def read_elsewhere(x):
+    r = np.abs(x)
+    s = ends(r)
+    for i in range(x.size):
+        s += r[i] * x[0]
+    both = (r * r, r)
+    return np.sum(both[0]) + s + np.max(r) * x[0] + np.sum(np.concatenate((r, r[1:]))) * x[1]
+
+
+def written_in_a_call(x):
+    r = np.abs(x)
+    return doubled(r) + np.sum(r * r)
+
+
+def written_at_the_end(x):
+    r = np.hypot(x, x + 0.0)
+    r[1:] = 3.0 * r[1:]
+    return np.sum(r * r)
+
+
+@pytest.mark.parametrize(("program", "at_zero"), [
+    (read_elsewhere, [2.0, 2.0, 2.0]), (written_in_a_call, [0.0, 0.0, 0.0]),
+    (written_at_the_end, [4.0, 0.0, 0.0]),
+])  # fmt: skip
+def test_the_square_of_an_absolute_value_is_smooth_where_it_was_not_written_to(program, at_zero):
+    """Also where other code reads it; away from 0 all are as Tensors have them."""
+    of_second, v = tg.func.hvp(tg.njit(program)), np.array([1.0, -2.0, 0.5])
+    np.testing.assert_allclose(of_second(np.zeros(3), v), at_zero * v, rtol=1e-13)
+    x = tg.tensor([0.3, 1.5, -0.7], requires_grad=True)
+    (g,) = tg.grad(program(x), x, create_graph=True)
+    np.testing.assert_allclose(of_second(x.detach().numpy(), v), tg.grad(g, x, v)[0].numpy(), rtol=1e-12)
