@@ -72,8 +72,9 @@ def njit(
     An in-place operation whose operand shares memory with its target (``w[1:] *= w[:-1]``, the `out` of a
     ufunc) is NumPy's, here and in what is called, with arrays and with Tensors: the operand is read before
     anything is written. `numba.njit` alone goes element by element, so it reads what it has just written.
-    An index outside of an array is an IndexError where derivatives are recorded; values are computed as Numba
-    does, which looks for such indices with ``boundscheck=True`` alone.
+    An index outside of an array is an IndexError where derivatives are recorded, and leaves the function past
+    its handlers (``except Exception``); values are computed as Numba does, which looks for such indices with
+    ``boundscheck=True`` alone. With it the error is raised in both, and handlers catch it, as in Python.
 
     Raises
     ------
