@@ -60,7 +60,7 @@ def _shaped(values: Any, shape: tuple[int, ...]) -> TensorOrArray:
 
 def _following(values: Operand, count: int) -> Any:
     """As many elements, one after the other, from the start again after the last; one stands for all."""
-    if shape_of(values) == (count,):
+    if shape_of(values) in ((), (count,)):
         return values
     return _cycled(values, np.arange(count))
 

@@ -860,7 +860,7 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
     r = np.pad(r, (0, 2))[:n, :n] if order == "A" else r
     eps = np.finfo(dtype).eps
-    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], tg.tensor(x)):
+    for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], x.astype("D"), tg.tensor(x)):
         wanted = np.linalg.solve(r, np.asarray(right))
         found = np.asarray(triangles.solve_triangle(r, right))
         assert found.dtype == wanted.dtype and found.shape == wanted.shape
