@@ -176,11 +176,12 @@ class ArrayMethods(Handle):
 
     def astype(self: T, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True,
                copy: bool = True) -> T:  # fmt: skip
-        """Another dtype; a copy also where it has that dtype."""
-        mine = like_of(self).dtype
+        """Another dtype; a copy also where it has that dtype, or does not lie in the order asked for."""
+        mine, flags = like_of(self).dtype, like_of(self).flags
+        lies = {"C": flags.c_contiguous, "F": flags.f_contiguous, "A": flags.forc}
         if not np.can_cast(mine, dtype, casting):  # type: ignore[arg-type]
             raise TypeError(f"astype: dtype {mine} to {np.dtype(dtype)} not with {casting=}")
-        return _call(np.astype, self, dtype, copy=copy)
+        return _call(np.astype, self, dtype, copy=copy or not lies.get(order, True))
 
     def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
         """Diagonals of the matrices that two axes span; a view."""

@@ -175,13 +175,14 @@ PARTS = [
     lambda y: y.ravel(), lambda y: y[::2].ravel(), lambda y: y[::-1].ravel("F"), lambda y: y[:1].ravel(),
     lambda y: y[::2, None].ravel("K"), lambda y: np.ravel(y[2:]), lambda y: y.reshape(2, 3).T.ravel("A"),
     lambda y: y.reshape(3, 2)[:, 1].ravel("A"), lambda y: np.broadcast_to(y[:1], 3).ravel(),
-    lambda y: np.block(y),
+    lambda y: np.block(y), lambda y: y[::2].astype(float, "C", copy=False),
+    lambda y: y[1:].astype(float, "F", copy=False), lambda y: y[::2].astype(float, copy=False),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_copies_are_made_where_numpy_makes_them(part):
-    """What has gaps is copied by `ravel`: later writes do not reach it, nor its own what it was made of."""
+    """Later writes do not reach a copy, nor its own what it was made of: of what has gaps, by `ravel`."""
 
     def f(x):
         y = x * 1.0
