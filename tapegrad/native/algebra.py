@@ -22,7 +22,7 @@ from numba.core.typing.templates import signature
 from numba.np import ufunc_db
 
 from tapegrad.kernels import linked
-from tapegrad.kernels.emit import VECTOR
+from tapegrad.kernels.emit import LIBM, VECTOR
 from tapegrad.kernels.symbols import can_link
 from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.annotations import Builder, Context, Key, Value
@@ -60,18 +60,31 @@ def products(spec: Spec) -> list[tuple[int, int, int]]:
 class Emitter:
     """Where code goes: Numba's context, and LLVM's builder.
 
-    In a loop that may become SIMD code, where `in_loop` says so, functions are vector forms. Literals are
-    numbers of the type `real`.
+    In a loop that may become SIMD code, where `in_loop` says so, functions are vector forms; those that are
+    right only near 0 just where it is told at `outside`, the place of a truth value, that an operand was not
+    there. Literals are numbers of the type `real`.
     """
 
     real: Any = F64
 
-    def __init__(self, context: Context, builder: Builder, in_loop: bool = False) -> None:
-        self.context, self.builder, self.in_loop = context, builder, in_loop
+    def __init__(
+        self, context: Context, builder: Builder, in_loop: bool = False, outside: Value | None = None
+    ) -> None:
+        self.context, self.builder, self.in_loop, self.outside = context, builder, in_loop, outside
+        self.limited = False  # whether there are forms that are right only near 0
+
+    def has_form(self, name: str) -> bool:
+        """Whether a function is its vector form here."""
+        return self.in_loop and name in VECTOR and (name not in LIBM or self.outside is not None)
 
     def form(self, name: str, values: Sequence[Value]) -> Value:
         """Emit the vector form of a function."""
-        made: Value = definition(name)(*(number.Number(self.builder, value) for value in values)).value
+        numbers = [number.Number(self.builder, value) for value in values]
+        if name in LIBM:
+            self.limited = True
+            outside = self.builder.not_(definition(f"{name}_ok")(*numbers).value)
+            self.builder.store(self.builder.or_(self.builder.load(self.outside), outside), self.outside)
+        made: Value = definition(name)(*numbers).value
         return made
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value | float:
@@ -685,7 +698,7 @@ def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
     emit, known = args[0].emit, row(name)
     if isinstance(args[0], Complex):
         return _of_complex(known, args)
-    if emit.in_loop and known.name in VECTOR:
+    if emit.has_form(known.name):
         return Real(emit, emit.form(known.name, [x.value for x in args]))
     if known.llvm:
         instruction = INSTRUCTIONS.get(known.llvm)

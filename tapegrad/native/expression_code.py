@@ -191,8 +191,12 @@ class Row:
         # operands of which it is known whether they have a part in tangents
         self.known = sum(x.active for x in operands.values()) if len(spec) and taped(spec) else 0
         self.codes: list[int] = []  # of partials, for each operand that is a leaf
-        self.own = self.common = 0
-        self.address = self._way_in(self._body(tree)).ptrtoint(I64)
+        bodies = [self._body(tree, near=True)]
+        if self.emit.limited:
+            found = self.codes, self.own, self.common
+            bodies.append(self._body(tree, near=False))
+            assert found == (self.codes, self.own, self.common), "forms of an expression have other partials"
+        self.address = self._way_in(*bodies).ptrtoint(I64)
 
     def _function(self, name: str, kinds: Sequence[Type]) -> ir.Function:
         convention = self.context.call_conv
@@ -203,19 +207,27 @@ class Row:
         convention.decorate_function(function, [f"a{k}" for k in range(len(kinds))], kinds, noalias=True)
         return function
 
-    def _body(self, tree: Tree) -> ir.Function:
-        """The function of pointers, of which no two lead to the same memory that one writes to."""
+    def _body(self, tree: Tree, near: bool) -> ir.Function:
+        """The function of pointers, of which no two lead to the same memory that one writes to.
+
+        Where operands are to be `near` 0, as some vector forms want, it returns whether one was not; else
+        functions with such forms are called, an element at a time.
+        """
+        self.own = self.common = 0
         planes = [self.size if x.active else 1 for x in self.operands.values()]
         most = len(planes) * self.size if taped(self.spec) else 0
         pointer = types.CPointer(types.float64)
         kinds = [types.int64, *[pointer] * (self.size + 1 + most + sum(planes)), *[types.int64] * self.known]
         function = self._function("row_of_arrays", kinds)
-        function.attributes.add("alwaysinline")
+        function.attributes.add("alwaysinline" if near else "noinline")
         count, *places = self.context.call_conv.get_arguments(function)
         results, common, own = places[: self.size], places[self.size], places[self.size + 1 :][:most]
         places, tapes = places[self.size + 1 + most :][: sum(planes)], places[len(places) - self.known :]
         builder = ir.IRBuilder(function.append_basic_block("entry"))
-        self.emit = Emitter(self.context, builder, in_loop=True)
+        outside = builder.alloca(ir.IntType(1)) if near else None
+        if near:
+            builder.store(ir.Constant(ir.IntType(1), 0), outside)
+        self.emit = Emitter(self.context, builder, in_loop=True, outside=outside)
         self.fixed: set[int] = set()  # ids of values that are the same for all elements
         self.leaves: dict[str, _Node] = {}
         self.activity = self._activity(builder, tapes)
@@ -251,7 +263,8 @@ class Row:
         builder.position_at_end(after)
         for k, value in enumerate(shared):
             builder.store(value, builder.gep(common, [ir.Constant(I64, k)], inbounds=True))
-        self.context.call_conv.return_value(builder, ir.Constant(I64, 0))
+        again = builder.zext(builder.load(outside), I64) if near else ir.Constant(I64, 0)
+        self.context.call_conv.return_value(builder, again)
         return function
 
     def _store_partials(self, builder: Builder, at: Value, own: Sequence[Value]) -> list[Value]:
@@ -307,8 +320,8 @@ class Row:
         none = ir.Constant(I64, 0)
         return {name: builder.icmp_signed("!=", t, none) for name, t in zip(names, tapes, strict=True)}
 
-    def _way_in(self, body: ir.Function) -> ir.Function:
-        """The function of a block's size and of where addresses are."""
+    def _way_in(self, body: ir.Function, far: ir.Function | None = None) -> ir.Function:
+        """The function of a block's size and of where addresses are; `far` follows where `body` says so."""
         kinds = types.int64, types.int64
         function = self._function("block_of_arrays", kinds)
         count, words = self.context.call_conv.get_arguments(function)
@@ -334,9 +347,12 @@ class Row:
             if x.active:
                 args.append(builder.load(builder.gep(table, [ir.Constant(I64, 3 + len(self.operands) + k)])))
         convention = self.context.call_conv
-        status, _ = convention.call_function(builder, body, types.int64, kinds, [count, *args])
+        status, again = convention.call_function(builder, body, types.int64, kinds, [count, *args])
         with builder.if_then(status.is_error, likely=False):
             convention.return_status_propagate(builder, status)
+        if far is not None:
+            with builder.if_then(builder.icmp_signed("!=", again, ir.Constant(I64, 0)), likely=False):
+                convention.call_function(builder, far, types.int64, kinds, [count, *args])
         convention.return_value(builder, ir.Constant(I64, 0))
         return function
 

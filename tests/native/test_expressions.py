@@ -236,6 +236,28 @@ def test_zero_times_infinity(zero):
         np.testing.assert_array_equal(tg.grad(f(x), x)[0], [0.0])
 
 
+def sines(x):
+    y = x + 0.0
+    y[:] = np.sin(y) + 2.0 * np.cos(y)
+    return np.sum(y)
+
+
+@pytest.mark.parametrize("far", [1e16, -1e19, 1e300, np.inf])
+def test_sines_of_far_numbers(far):
+    """Vector forms are right only near 0; blocks with other numbers are computed without."""
+    f = once(sines)
+    x = np.cos(np.arange(2.0 * BLOCK))
+    x[BLOCK + 3] = far
+    with np.errstate(invalid="ignore"):
+        value, gradient = tg.func.value_and_grad(f)(x)
+        expected = np.cos(x) - np.sin(x) * 2.0
+        total = np.sum(np.sin(x) + 2.0 * np.cos(x))
+        np.testing.assert_allclose(value, total, rtol=1e-12)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+        along = tg.func.hvp(f)(x, np.ones(x.size))
+        np.testing.assert_allclose(along, -np.sin(x) - 2.0 * np.cos(x), rtol=1e-13)
+
+
 def test_operands_that_do_not_fit():
     f = tg.func.grad(tg.njit(lambda x, y: np.sum(x * y)))
     with pytest.raises(ValueError, match="broadcast"):
