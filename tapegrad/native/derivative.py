@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError, TypingError
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 from numpy import ndarray
 
@@ -353,7 +353,9 @@ class Derivative:
                 break
         try:
             return self._compiled(*args)
-        except NumbaError as error:
+        except explain.OF_COMPILERS as error:
+            if not explain.compiling(error):
+                raise
             code = self.__wrapped__.py_func.__code__
             if not code.co_flags & inspect.CO_VARARGS:
                 args = args[: code.co_argcount]  # behind them may stand a direction

@@ -46,6 +46,10 @@ _ADVICE = (
      "numbers for the orders of norms"),
 )  # fmt: skip
 
+OF_COMPILERS = (
+    NumbaError, AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
+)  # fmt: skip
+
 
 def call(
     twin: Compiled, function: Differentiable, args: list[Any], kwargs: dict[str, Any] | None = None
@@ -55,10 +59,8 @@ def call(
         return twin(*args, **(kwargs or {}))
     except SystemError as error:  # the function has caught what stopped the recording, and gone on
         raise error.__cause__ or error from None
-    except NumbaError as error:
-        raise explained(error, function, args) from error
-    except (AssertionError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError) as error:
-        if not _compiling(error):
+    except OF_COMPILERS as error:
+        if not compiling(error):
             raise
         raise explained(error, function, args) from error
 
@@ -84,8 +86,10 @@ def _plain(kind: Type) -> Type:
     return kind
 
 
-def _compiling(error: Exception) -> bool:
+def compiling(error: Exception) -> bool:
     """Whether an error comes from Numba's compiler, not from the function."""
+    if isinstance(error, NumbaError):
+        return True
     frame = error.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_name == "compile_extra":

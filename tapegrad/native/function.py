@@ -14,7 +14,7 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
-from tapegrad.core.base import Handle, nbytes_of, needs_derivative, strip_tangents, value_of
+from tapegrad.core.base import Handle, has_tangent, nbytes_of, needs_derivative, strip_tangents, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in, timed, with_metadata
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
@@ -42,7 +42,7 @@ from tapegrad.native.twin import twin_of, twins_of
 from tapegrad.ops.complexes import pair
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import outgrow
-from tapegrad.tensor import Tensor, from_numpy, record, wrap
+from tapegrad.tensor import Tensor, alias_of, from_numpy, record, wrap
 
 
 class CompiledFunction:
@@ -154,18 +154,18 @@ class CompiledFunction:
             self.once = "" if self.rerun else once(self.primal)
             self._looked = True
         distinct = list({id(x): x for x in active}.values())
-        operands: list[Tensor] = [np.stack((x.real, x.imag), -1) if _is_complex(x) else x for x in distinct]
+        operands = list(map(_of_now, distinct))
         inputs: list[Input] = []
         for x, operand in zip(distinct, operands, strict=True):
             inputs.append(Input(inputs[-1].stop if inputs else 0, operand._v.shape, _is_complex(x)))
         recording = Recording(inputs[-1].stop)
-        entrance = _Entrance(distinct, inputs, recording.address)
+        entrance = _Entrance(distinct, operands, inputs, recording.address)
         entered, kept = entrance.several(args)
         result = explain.call(twin_of(self.primal, (), True), self, entered, kwargs)
         segment = Segment(self, inputs, kept, recording)
         active_out: list[np.ndarray] = []
         outputs_of(result, (), active_out)
-        changed = [row for row in entrance.arrays if _changed(*row[1:], parts_of(value_of(row[0])))]
+        changed = [row for row in entrance.arrays if _changed(*row[1:])]
         for x, keep, rows in changed:
             if isinstance(keep, Input):
                 _refuse_leaf(x, self.__name__)
@@ -202,8 +202,12 @@ class CompiledFunction:
 class _Entrance:
     """Takes arguments in: as records what Tensors are, each once, the rest as it is."""
 
-    def __init__(self, operands: list[Tensor], inputs: list[Input], address: Address) -> None:
-        self.places = {id(x): place for x, place in zip(operands, inputs, strict=True)}
+    def __init__(
+        self, active: list[Tensor], operands: list[Tensor], inputs: list[Input], address: Address
+    ) -> None:
+        self.places = {
+            id(x): (operand, place) for x, operand, place in zip(active, operands, inputs, strict=True)
+        }
         self.address, self.mode = address, guard_setting()
         self.known: dict[int, tuple[Any, Any]] = {}
         # a Tensor, what is kept of it, and its records
@@ -228,11 +232,11 @@ class _Entrance:
         return found
 
     def _tensor(self, x: Tensor) -> tuple[Any, Any]:
-        place = self.places.get(id(x))
+        found = self.places.get(id(x))
         value, address, first = x._v, self.address, 0
-        if place is not None:
-            keep: Input | Written = place
-            first = place.start + 1
+        if found is not None:
+            keep: Input | Written = found[1]
+            value, first = value_of(found[0]), found[1].start + 1
         elif isinstance(value, np.ndarray) and value.dtype in (np.float64, np.complex128):
             keep, address = Written(parts_of(value).copy(), _is_complex(x)), 0
         else:
@@ -241,9 +245,17 @@ class _Entrance:
                 self.others.append((x, value))
             return value, Passive(value, self.mode)
         rows = entering(parts_of(np.asarray(value))[..., None], (), address, first)
-        if np.ndim(value):
+        if np.ndim(x._v):
             self.arrays.append((x, keep, rows))
         return (border.paired(rows) if keep.paired else rows), keep
+
+
+def _of_now(x: Tensor) -> Tensor:
+    """A Tensor that keeps its history, should another thread write to it before the call is recorded."""
+    if _is_complex(x):
+        parts: Tensor = np.stack((x.real, x.imag), -1)
+        return parts
+    return x if x._tape is None or has_tangent(x) else alias_of(x)
 
 
 def parts_of(value: np.ndarray) -> np.ndarray:
@@ -279,12 +291,12 @@ def _refuse_leaf(x: Tensor, name: str) -> None:
         )
 
 
-def _changed(keep: Input | Written, rows: np.ndarray, value: np.ndarray) -> bool:
+def _changed(keep: Input | Written, rows: np.ndarray) -> bool:
     """Whether a function has written to an argument."""
     if isinstance(keep, Input):
         return not runtime.entrance().is_as_entered(abi.address(rows), rows.size, keep.start + 1)
     return bool(rows[border.STATEMENT].any()) or not np.array_equal(
-        rows["tapegrad_v0"], value, equal_nan=True
+        rows["tapegrad_v0"], keep.value, equal_nan=True
     )
 
 

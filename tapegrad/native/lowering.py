@@ -43,6 +43,7 @@ DIVISIONS = {
 MEMORY = (instructions.LoadInstr, instructions.StoreInstr)
 PARTS = ("build_tuple", "cast", "pair_first", "pair_second")
 ELEMENT = ("getitem", "static_getitem")
+KEEPING = (types.Array, types.List)
 FIELDS = ("shape", "strides", "size", "ndim", "itemsize", "nbytes", "real", "imag")  # of arrays and numbers
 NAMES = (types.Module, types.Function, types.Dispatcher, types.NumberClass, types.DType)
 ARRAYS = "$arrays"  # stands for what arrays hold, beside names of variables
@@ -94,12 +95,26 @@ class BorrowingLower(Lower):
     def lower_assign(self, ty: Type, inst: Statement) -> Value:
         """Emit what a variable is given."""
         value, name = inst.value, inst.target.name
+        if isinstance(value, (ir.Arg, ir.Var)):
+            self._fits(f"arg.{value.name}" if isinstance(value, ir.Arg) else value.name, ty)
         if not isinstance(value, ir.Arg) or self._assigned[name] > 1:
             return super().lower_assign(ty, inst)
         if self.typeof(f"arg.{value.name}") != ty or self.generator_info:
             return super().lower_assign(ty, inst)
         self._borrowed.add(name)
         return self.fnargs[value.index]
+
+    def _cast_var(self, var: Any, ty: Type) -> Value:
+        if isinstance(var, ir.Var):
+            self._fits(var.name, ty)
+        return super()._cast_var(var, ty)
+
+    def _fits(self, name: str, wanted: Type) -> None:
+        """Refuse to take memory for that of other elements, of which Numba has an assertion at most."""
+        found = self.typeof(name)
+        if isinstance(found, KEEPING) and isinstance(wanted, KEEPING) and found.dtype != wanted.dtype:
+            kinds = f"{found.dtype} elements to {wanted.dtype} elements"
+            raise TypingError(f"tapegrad: No conversion from {kinds}", self.loc)
 
     def delvar(self, name: str) -> None:
         """Delete a variable."""

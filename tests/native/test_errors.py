@@ -243,3 +243,38 @@ def test_an_error_in_the_adjoint_of_a_record_is_not_lost(module, expression):
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def kept_in(x, outside):
+    outside.append(x[0] * x[1])
+    return x[0] * outside[-1]
+
+
+def put_in(x, outside):
+    outside[0] = x * x
+    return np.sum(outside[0])
+
+
+def written_in(x, outside):
+    outside[0][:] = x * x
+    return np.sum(outside[0])
+
+
+def of_arrays():
+    return typed.List([np.zeros(2)])
+
+
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPendingDeprecationWarning")
+@pytest.mark.parametrize(("program", "made"), [
+    (kept_in, lambda: [1.0]), (kept_in, lambda: typed.List([1.0])), (put_in, of_arrays),
+    (written_in, of_arrays), (written_in, lambda: (np.zeros(2),)),
+])  # fmt: skip
+def test_no_container_from_outside_takes_numbers_with_derivatives(program, made):
+    """What one recording left there, another one, of another thread as well, would take for its own."""
+    native, outside = tg.njit(program), made()
+    before = [np.copy(v) for v in outside]
+    for call in (lambda: tg.func.grad(native)(np.ones(2), outside),
+                 lambda: native(tg.tensor(np.ones(2), requires_grad=True), outside)):  # fmt: skip
+        with pytest.raises(UnsupportedOpError, match=r"cannot be recorded"):
+            call()
+    np.testing.assert_array_equal(outside, before)

@@ -220,6 +220,36 @@ def test_threads_inside_compiled_code():
     np.testing.assert_array_equal(results, [expected] * 8)
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_threads_that_write_to_one_array(together):
+    """Each enters it on a tape of its own. At the same time one may be lost; the rest has its derivatives."""
+
+    @tg.njit(nogil=True)
+    def add(x, out, n):
+        for _ in range(n):
+            for i in range(out.size):
+                out[i] += x[i] * x[i] / n
+
+    n = 2000
+    out = tg.tensor(np.zeros(3))
+    leaves = [tg.tensor(np.arange(1.0, 4.0) * k, requires_grad=True) for k in (1.0, 2.0, 3.0)]
+    add(leaves[0], out, n)
+    threads = [threading.Thread(target=add, args=(x, out, n)) for x in leaves[1:]]
+    for t in threads:
+        t.start()
+        if not together:
+            t.join()
+    for t in threads:
+        t.join()
+    found = tg.grad(np.sum(out), leaves, materialize_grads=True)
+    there = [float(g[0].item() != 0.0) for g in found]
+    assert there[0] == 1.0 and (sum(there) == 3.0 or (together and sum(there) == 2.0))
+    for x, g, k in zip(leaves, found, there, strict=True):
+        np.testing.assert_allclose(g, 2.0 * k * x.detach().numpy(), rtol=1e-10)
+    of_all = sum(k * x.detach().numpy() ** 2 for x, k in zip(leaves, there, strict=True))
+    np.testing.assert_allclose(out.detach(), of_all, rtol=1e-10)
+
+
 CACHED = """
 import numpy as np, numba, tapegrad as tg
 
