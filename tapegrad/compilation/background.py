@@ -172,6 +172,8 @@ def _work() -> None:
     """Do jobs, one after the other."""
     while True:
         _wanted.get()
+        if not _jobs:  # an interrupt came before the job
+            continue
         while not _do(_jobs[0].owner()):
             _jobs.rotate(-1)
         statistics["jobs"] += 1

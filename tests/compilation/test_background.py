@@ -256,6 +256,10 @@ def test_an_interrupt_before_a_way_is_followed_is_raised(monkeypatch):
 
 def test_an_interrupt_of_a_call_that_lends_the_lock(monkeypatch):
     """Wherever it comes, calls lend it after that as they did before."""
+    end = time.monotonic() + 60
+    while background.waiting() or background._turn.due:  # the thread would take part
+        assert time.monotonic() < end
+        time.sleep(1e-3)
     monkeypatch.setattr(background, "_turn", background._Turn())
     monkeypatch.setattr(background, "_jobs", [None])
     monkeypatch.setattr(background, "MOST_LENT", 0.01)
@@ -285,6 +289,15 @@ def test_an_interrupt_of_a_call_that_lends_the_lock(monkeypatch):
         background.lend()
         assert time.perf_counter() - begin >= 0.009
     assert lines > 5
+
+
+def test_an_interrupt_before_a_job_is_submitted_does_not_end_the_thread():
+    background._wanted.put(None)  # what is left then
+    compiled = tg.compile(energy)
+    for _ in range(2):
+        compiled.grad(X)
+    settle(compiled)
+    assert "way 1" in compiled.explain()
 
 
 def test_a_context_may_outlive_the_call_that_is_learned_from():
