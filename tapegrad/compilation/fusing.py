@@ -24,6 +24,7 @@ from tapegrad.compilation.rows import Kernel
 from tapegrad.compilation.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.stretching import BLOCK, Stretch
 from tapegrad.kernels.assembly import ENTRY
+from tapegrad.kernels.emit import VECTOR
 from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.algebra import STEPS as ROUNDING
 from tapegrad.native.algebra import Emitter, Number, Real, Truth, choice, evaluate
@@ -63,7 +64,6 @@ WHERE = MEANING[np.where]
 Value = Any  # of LLVM
 
 
-@functools.cache
 class Unfused(Exception):
     """A step that has no code here."""
 
@@ -76,6 +76,10 @@ class _Emitter(Emitter):
         self.real, self.char = TYPES[char], char
         self.checks: list[Value] = []
         self.forms = 0
+
+    def has_form(self, name: str) -> bool:
+        """Whether a function has a vector form."""
+        return name in VECTOR
 
     def form(self, name: str, values: Sequence[Value]) -> Value:
         """Emit a vector form, and look whether it may be taken."""

@@ -60,24 +60,25 @@ def binary(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[Any
             return combine(op, a, b) if out is None else out
         tape = local.tape or current()
         if mode is True:
+            x = a._v  # first: another thread that gives a out exchanges it, and where it stands
             try:
                 first = a._at if a._tape is tape else tape.leaves.get(a._at) or position_of_leaf(tape, a)
                 if type(b) is float:
                     second = tape.numbers.get(b) or (first and tape.number(b))
                     y = b
                 elif type(b) is base._make:
+                    y = b._v
                     second = b._at if b._tape is tape else tape.leaves.get(b._at) or position_of_leaf(tape, b)
                     if first is None:
                         first = tape.constants.get(a._at)
                     elif second is None:
                         second = tape.constants.get(b._at)
-                    y = b._v
                 else:
                     return combine(op, a, b)
             except TapeClosed:
                 return combine(op, a, b)
-            if first is not None and second is not None and len(tape.log) < tape.limit:
-                x = a._v
+            same = a._v is x and (y is b or b._v is y)
+            if same and first is not None and second is not None and len(tape.log) < tape.limit:
                 try:
                     if type(x) is not float64 and x.nbytes > LARGE:
                         value = forward.binary(op, x, y)
@@ -102,12 +103,12 @@ def unary(op: Elementwise, operate: Callable[[Any], Any]) -> Callable[[Any], Any
             return apply(op, (a,)) if out is None else out
         tape = local.tape or current()
         if mode is True:
+            x = a._v  # as in `binary`
             try:
                 first = a._at if a._tape is tape else tape.leaves.get(a._at) or position_of_leaf(tape, a)
             except TapeClosed:
                 return apply(op, (a,))
-            if first is not None and len(tape.log) < tape.limit:
-                x = a._v
+            if first is not None and a._v is x and len(tape.log) < tape.limit:
                 large = type(x) is not float64 and x.nbytes > LARGE
                 value = forward.unary(op, x) if large else operate(x)
                 return _committed(op, tape, (first,), (x,), value, (a,))
@@ -123,10 +124,9 @@ def reflected(op: Elementwise, operate: Callable[[Any, Any], Any]) -> Callable[[
     def function(b: Any, a: Operand) -> Any:
         tape = local.tape
         if tape is not None and type(a) is float and enabled() is True:
-            first = tape.numbers.get(a)
+            first, y = tape.numbers.get(a), b._v
             second = b._at if b._tape is tape else tape.leaves.get(b._at)
-            y = b._v
-            room = len(tape.log) < tape.limit
+            room = len(tape.log) < tape.limit and b._v is y
             if first is not None and second is not None and room and y.nbytes <= LARGE:
                 return _committed(op, tape, (first, second), (a, y), operate(a, y), (a, b))
         return combine(op, a, b)

@@ -77,8 +77,8 @@ REPEATED = {
     ),
     "rows repeat from where the first began": (
         "partials",
-        "add(first, begin + i - start, part_{whose}(c, {at}, p, {of}, {step}))\n            begin = 0",
-        "add(first, begin + i - start, part_{whose}(c, {at}, p, {of}, {step}))",
+        "i - start, part_{whose}(c, {at}, p, {of}, {step}, factor))\n            begin = 0",
+        "i - start, part_{whose}(c, {at}, p, {of}, {step}, factor))",
     ),
     "rows that repeat have one statement more": (
         "partials",
