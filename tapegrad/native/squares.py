@@ -80,11 +80,8 @@ def _exposed(blocks: dict[int, Block], resolve: Callable[[Any], Any]) -> set[str
                 found.update(x.name for x in value.list_vars())
         elif not isinstance(line, (ir.Del, ir.Return, ir.Branch, ir.Print)):
             found.update(x.name for x in line.list_vars())
-    left = len(copies) + 1
-    while left:  # what has two names
-        pairs = [(a, b) for a, b in copies if (a in found) != (b in found)]
-        found.update(name for pair in pairs for name in pair)
-        left = left - 1 if pairs else 0
+    while names := {name for pair in copies if not found.isdisjoint(pair) for name in pair} - found:
+        found |= names  # of what has two
     return found
 
 
