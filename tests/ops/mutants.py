@@ -223,20 +223,25 @@ def chosen(count, seed):
 # ---------------------------------------------------------------- installing one
 
 
+def is_part_of(function, rule):
+    """Whether a function is a rule, or a formula whose text stands in it."""
+    return rule.function is function or (function in rules.FORMULAS and function in called(rule.function))
+
+
 @contextlib.contextmanager
 def installed(function, definition):
     """Let a function be as changed, in every rule and kernel."""
     ops = [op for op in REGISTRY.values() if isinstance(op, Elementwise | Reduction)]
     texts = [(op, name, rule) for op in ops for name in ("rule", "total", "of_complex")
-             if isinstance(rule := getattr(op, name, None), Rule) and rule.function is function]  # fmt: skip
+             if isinstance(rule := getattr(op, name, None), Rule) and is_part_of(function, rule)]  # fmt: skip
     complete()
     forget()
     known, code, read = len(table._recipes), function.__code__, rules._definition
     brought = range(0)
     try:
         rules._definition = lambda rule: definition if rule is function else read(rule)
-        for op, name, _ in texts:
-            setattr(op, name, Rule(function))
+        for op, name, rule in texts:
+            setattr(op, name, Rule(rule.function))
             _announce(op)
         brought = range(known, len(table._recipes))  # what comes later is of ops that are as they were
         if not texts:
