@@ -69,6 +69,7 @@ OTHERS = (
     Limit("ops.triangles", "BLOCK", "rows of a triangular system"),
     Limit("ops.triangles", "AT_ONCE", "multiplications of a product in the rule of QR"),
     Limit("ops.triangles", "FEWEST", "rows of a product in the rule of QR"),
+    Limit("ops.triangles", "ROWS", "rows of the upper triangle of a product"),
     Limit("ops.triangles", "COLUMNS", "right sides of a triangular system"),
     Limit("ops.lapack", "SMALL", "rows of a matrix whose factors are kept"),
     Limit("ops.lapack", "LARGEST", "logarithm of a determinant"),

@@ -24,6 +24,7 @@ from tapegrad.ops.triangles import (
     solve_factors,
     solve_triangle,
     through_cholesky,
+    through_eigh,
     through_qr,
 )
 from tapegrad.scipy import evaluations, optimize
@@ -730,6 +731,20 @@ def rows_of_products_of_the_rule_of_qr(n):
     columns = math.isqrt(MULTIPLICATIONS // n)
     product_of_the_rule_of_qr(columns + 3, columns)
     product_of_the_rule_of_qr(columns + 3, columns + 1)
+
+
+@crosses("ops.triangles", "ROWS")
+def rows_of_triangles_of_products(n):
+    random = np.random.default_rng(n)
+    for rows in (n, 2 * n):
+        product_of_the_rule_of_qr(rows + 3, rows)
+        for char in "dD":
+            v, ct = (random.normal(size=(rows, rows)).astype(char) for _ in range(2))
+            v, w = np.linalg.qr(v * (1 + 1j if char == "D" else 1))[0], np.arange(1.0, rows + 1)
+            np.testing.assert_allclose(through_eigh(w, v, w, 0), (v * w) @ np.conj(v.T), rtol=0, atol=1e-9)
+            inner = np.conj(v.T) @ ct / (w - w[:, None] + np.diag(w * np.inf))
+            wanted = v @ (inner + np.conj(inner.T)) @ np.conj(v.T) / 2
+            np.testing.assert_allclose(through_eigh(w, v, ct, 1), wanted, rtol=0, atol=1e-9)
 
 
 def product_of_the_rule_of_qr(rows, k):

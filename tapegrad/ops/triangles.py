@@ -22,6 +22,7 @@ from tapegrad.tape import pool
 BLOCK = 8  # rows that are eliminated one by one; a power of two
 AT_ONCE = 1_000_000  # multiplications of a product that OpenBLAS computes without copies
 FEWEST = 16  # rows that are worth such a product of their own
+ROWS = 64  # of the upper triangle of a product, that are computed at once
 COLUMNS = 512  # right sides treated at once, so that such rows stay in the processor's cache
 # What the kernel solves: a triangular system; one with LU factors, with their transpose, and that with the
 # identity on its right.
@@ -34,7 +35,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-BLOCK, COLUMNS, AT_ONCE, FEWEST, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {FEWEST}, {LINES}
+BLOCK, COLUMNS, AT_ONCE, FEWEST, ROWS, LINES = {BLOCK}, {COLUMNS}, {AT_ONCE}, {FEWEST}, {ROWS}, {LINES}
 TINY = 4 * np.finfo(np.{dtype}).tiny
 
 
@@ -195,6 +196,15 @@ def product(gemm, scale, a, b, kept, out):
 
 
 @njit(boundscheck=BOUNDS)
+def upper(gemm, scale, a, b, kept, out):
+    """The same of the upper triangle of a square alone, some rows from the diagonal on at once."""
+    depth, n = b.shape
+    for top in range(0, n, ROWS):
+        call(gemm, ord("N"), ord("N"), n - top, min(ROWS, n - top), depth, scale, b[:, top:], n, a[top:],
+             depth, kept, out[top:, top:], n)
+
+
+@njit(boundscheck=BOUNDS)
 def adjoint(x, out):
     """Conjugate transpose, of so many rows at once that lines of the processor's cache stay there."""
     for top in range(0, len(x), LINES):
@@ -231,10 +241,10 @@ def kernel(gemm, orthonormal, triangular, stack, cotangents, others, given, squa
         q, r, x, kept = qs[k % stack], rs[k % stack], found[k], {dtype}(given & 1)
         if given & 1:
             adjoint(q, moved)
-            product(gemm, one, moved, x, zero, inner)
+            upper(gemm, one, moved, x, zero, inner)
         if given & 2:
             adjoint(r, back)
-            product(gemm, -one, by_rs[k], back, kept, inner)
+            upper(gemm, -one, by_rs[k], back, kept, inner)
         mirror(inner)
         product(gemm, -one, q, inner, kept, x)
         adjoint(x, moved)
@@ -267,7 +277,7 @@ def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, re
                 inner[i, i] *= zero
             mirror(inner)
             product(gemm, one, v, inner, zero, moved)
-        product(gemm, one, moved, back, zero, x)
+        upper(gemm, one, moved, back, zero, x)
         mirror(x)
 '''
 SVD = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64,"

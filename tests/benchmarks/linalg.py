@@ -1,10 +1,12 @@
 """Gradients of linear algebra and contractions beside torch's, and the BLAS and LAPACK calls they need.
 
-    python -m tests.benchmarks.linalg [--sizes 10 100 300] [--only cholesky ...] [--rounds N]
+    python -m tests.benchmarks.linalg [--sizes 10 100 300] [--only cholesky ...] [--rounds N] [--calls N]
 
-Gradients are compared first. Every round calls each in turn, on one thread, and takes the thread's own time,
-as the machine may be busy; printed are the best times in microseconds. A *sweep* is timed inside the call
-that records what it sweeps; *calls* are the bare ones that its rule needs, made in the same rounds. Bars:
+Gradients are compared first. In every round each has a turn, of calls for two milliseconds or --calls, on one
+thread whose own time is taken, as the machine may be busy; printed are the best times in microseconds. (With
+turns of one call a third of 0.2 ms would be for filling the processor's caches, more after one call than
+after another.) A *sweep* is timed inside the call that records what it sweeps, the last of a turn; *calls*
+are the bare ones that its rule needs, made in the same rounds. Bars:
 
 * n of 100 and more: the sweep at most 1.1 times the slower of torch's and the calls; the whole gradient at
   most 1.3 times torch's, both over what the library takes for the value alone; products of stacks, and other
@@ -32,6 +34,8 @@ import tapegrad as tg
 
 from .rounds import difference, in_turns
 
+TURN, LONGEST_TURN = 2e-3, 20  # seconds of a turn in a round, and calls at most
+
 
 class Program(NamedTuple):
     """A function of a tool's namespace and arrays, its arrays, and the bare calls that its rule needs.
@@ -46,7 +50,13 @@ class Program(NamedTuple):
 
 
 def contraction(text):
-    return lambda m, *arrays: m.einsum(text, *arrays)
+    """A function of a namespace and arrays, plain ones by products too: NumPy's loops take seconds."""
+
+    def contract(m, *arrays):
+        given = {"optimize": True} if type(arrays[0]) is np.ndarray else {}
+        return m.einsum(text, *arrays, **given)
+
+    return contract
 
 
 def programs(n):
@@ -113,7 +123,7 @@ def products_of(program):
     return found
 
 
-def measure(name, program, rounds, inner):
+def measure(name, program, rounds, inner=0):
     """Rows of best seconds by what was timed: of value, bare calls; of gradients (both, record, sweep)."""
     seed = np.asarray(np.random.default_rng(0).normal(size=np.shape(program.function(np, *program.arrays))))
     leaves = [tg.tensor(x, requires_grad=True) for x in program.arrays]
@@ -132,6 +142,9 @@ def measure(name, program, rounds, inner):
     calls |= program.calls
     if program.products:
         calls |= products_of(program)
+    if not inner:
+        once = in_turns(calls, 2, clock=thread_time)
+        inner = {key: int(np.clip(TURN / rows[:, 0].min(), 1, LONGEST_TURN)) for key, rows in once.items()}
     times = in_turns(calls, rounds, inner, parts=seconds, clock=thread_time)
     return {key: 1e6 * rows.min(axis=0) for key, rows in times.items()}
 
@@ -173,14 +186,15 @@ def main():
     parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 300])
     parser.add_argument("--only", nargs="*", help="parts of names")
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--calls", type=int, default=0, help="of a turn")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print("us, best: tapegrad, torch; of sweeps also the bare calls that are listed; ratio and bar")
     for n in args.sizes:
-        rounds, inner = (60, 20) if n < 100 else (40, 1) if n < 300 else (12, 1)
+        rounds = 60 if n < 100 else 40 if n < 300 else 12
         for name, program in programs(n).items():
             if not args.only or any(part in name for part in args.only):
-                report(name, n, program, measure(name, program, args.rounds or rounds, inner))
+                report(name, n, program, measure(name, program, args.rounds or rounds, args.calls))
 
 
 if __name__ == "__main__":
