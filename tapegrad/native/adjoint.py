@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 
@@ -19,6 +19,7 @@ from tapegrad.native.annotations import Builder, Type, Value
 ADJOINT = ir.FunctionType(ir.VoidType(), [I64, I64, I64])  # cotangents, number before the first, record
 FALLIBLE = ir.FunctionType(I32, [I64, I64, I64])  # that of a record of arrays: not 0 with an exception set
 NOTHING, NOTHING_BITS = ir.Constant(F64, -0.0), -(1 << 63)  # of a cotangent: as yet nothing came to it
+UNCHOSEN = ir.Constant(F64, 0.0)  # this one as a partial: 0 comes to the leaf, whatever came
 # What an adjoint knows a component of a partial by: its place in the record, a literal, or an operation.
 Weight: TypeAlias = "int | ir.Constant | Computed"
 # Its leaves: the place in the record where a statement's number is, or -1 - k for statement k here; weights.
@@ -97,7 +98,7 @@ class Adjoint:
     def _give(self, ct: Number, leaves: list[tuple[int, list[Value]]]) -> None:
         """Give each leaf its part of a cotangent."""
         for leaf, weight in reversed(leaves):
-            part = self._part(ct, self.emit.number(self.spec, _literals(weight) or weight))
+            part = self._part(ct, weight)
             if leaf >= 0 and self.uses[leaf] == 1:
                 self._add(part, leaf)
             else:
@@ -115,15 +116,18 @@ class Adjoint:
             self.values[weight] = found
         return self.values[weight]
 
-    def _part(self, ct: Number, weight: Number) -> Number:
+    def _part(self, ct: Number, partial: list[Value]) -> Number:
         """A cotangent times a partial; its zero is positive, as the negative one says that nothing came."""
+        zero, literals = ir.Constant(F64, 0.0), _literals(partial)
+        if partial[0] is UNCHOSEN:
+            return ct.lift(0.0).with_value(zero)
+        if literals and literals[0] == 0.0:  # a factor, whose product with infinity is to be computed
+            literals[0] = partial[0]
+        weight = self.emit.number(self.spec, literals or partial)
         part, builder = ct * weight, self.builder
         c, w = ct.real(), weight.real()
         if w.literal is not None and w.literal >= 1.0:
             return part
-        zero = ir.Constant(F64, 0.0)
-        if part.real().literal is not None:  # zero
-            return part.with_value(zero)
         if w.literal == -1.0:
             return part.with_value(builder.fsub(zero, c.value))
         form = ir.FunctionType(F64, [F64] * 3)
@@ -179,7 +183,7 @@ class Adjoint:
             self.builder.store(value, p, align=8)
 
 
-def _literals(weight: list[Value]) -> list[float]:
+def _literals(weight: list[Value]) -> list[Any]:
     """The components of a partial if they are literals, else none."""
     found = [w.constant for w in weight if isinstance(w, ir.Constant)]
     return found if len(found) == len(weight) else []

@@ -677,7 +677,7 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     if part.zero:
         return 0.0
     if part.constant is not None:
-        return part.constant
+        return part.constant or Real(out.emit, ir.Constant(out.emit.real, 0.0))  # a factor, see `_product`
     values = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
     in_loop = out.emit.in_loop and isinstance(out, Real)
     function = _by_forms(out.emit, rule.recorded[k].function) if in_loop else part.function

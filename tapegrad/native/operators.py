@@ -18,6 +18,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic
 
 from tapegrad.native import record
+from tapegrad.native.adjoint import UNCHOSEN
 from tapegrad.native.algebra import (
     F64,
     I64,
@@ -319,7 +320,7 @@ def _lower_where(context: Context, builder: Builder, sig: Signature, args: Seque
     if any(x.leaves for x in found):
         a, b = (x.leaves[0][0] if x.leaves else ZERO for x in found)
         chosen, other = builder.select(bit(truth), a, b), builder.select(bit(truth), b, a)
-        leaves = [(chosen, out.lift(1.0)), (other, out.lift(0.0))]
+        leaves = [(chosen, out.lift(1.0)), (other, out.lift(Real(emit, UNCHOSEN)))]
     return pack(emit, sig.return_type, Operand(out, join(emit, [x.tape for x in found]), leaves))
 
 

@@ -153,6 +153,22 @@ def test_what_is_not_chosen_has_no_part_in_compiled_code(inner, order):
         assert one[1] == pytest.approx(other[0][1], rel=1e-13)
 
 
+ZEROS = [  # of factors, in another statement than the infinite partial: no choice, but a product
+    ["t = x[1] * 0.0", "np.divide(x[0], t)"],
+    ["np.sum(x / (x[1] * 0.0))"],
+    ["t = -0.0 * x[0]", "u = np.sqrt(np.multiply(0.0, x[1]))", "np.log(t) * x[1] + u"],
+    ["y = np.copysign(0.0, x[0])", "np.log(y)"],
+    ["np.sum(np.log(np.copysign(0.0, x)))"],
+]
+
+
+def test_a_literal_zero_times_an_infinite_cotangent_is_nan():
+    ways = program(ZEROS)
+    for which, case in enumerate(ZEROS):
+        one, other = both(ways, which, [1.0, 2.0], 2)
+        assert np.isnan(one[1]).any() and all(map(alike, one, other)), (case, one, other)
+
+
 CONSTANTS = [  # with an infinite or nan partial by arrays that are made in the function, and by a number
     "np.sum(x / np.zeros(2) * np.full(2, 3.0))",
     "np.sum(x**2 * np.sqrt(np.zeros(2)) * np.cbrt(np.array([0.0, 1.0])))",
