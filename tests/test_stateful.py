@@ -594,7 +594,7 @@ class Words(dict):
         pytest.param(two_limits, r"Not equal to tolerance|assert \(\((2, )?600", marks=pytest.mark.skipif(
             not abi.native(), reason="the portable layout has no compiled methods")),
         pytest.param(no_copy_on_write, "Not equal to tolerance", marks=pytest.mark.full),
-        pytest.param(aliased_gradients, r"7(\.0|\+0j\)) \(ACTUAL\)", marks=pytest.mark.full),
+        pytest.param(aliased_gradients, r"7(\.0|\+0j\)) \(ACTUAL\)", marks=pytest.mark.slow),
         (no_pruning, "the value of a dead record is kept"),
     ],
 )

@@ -103,6 +103,7 @@ def test_a_jacobian_by_a_number_is_along_one_direction():
     assert kinds - {""} == {"_1_0", "_1_1_0"}
 
 
+@pytest.mark.slow
 def test_inner_jacobians_of_nested_ones_are_along_one_direction_at_a_time():
     rate = tg.func.jacfwd(tg.njit(lambda x: x * x * x))
     bend = tg.func.jacfwd(tg.njit(lambda x: rate(x)[0]))

@@ -56,8 +56,8 @@ def decomposed(x):
     return np.linalg.det(a) * x[1] ** 2 + np.sum(np.linalg.inv(a)) + np.sum(np.tanh(a @ a))
 
 
-@pytest.mark.parametrize("program", [products, written, *(
-    pytest.param(f, marks=pytest.mark.slow) for f in (of_vectors, sums, joined, columns, decomposed)
+@pytest.mark.parametrize("program", [products, *(
+    pytest.param(f, marks=pytest.mark.slow) for f in (of_vectors, sums, joined, written, columns, decomposed)
 )])  # fmt: skip
 def test_arrays_without_elements(program):
     native, x = tg.njit(program), tg.tensor(X, requires_grad=True)

@@ -242,8 +242,14 @@ def sines(x):
     return np.sum(y)
 
 
-@pytest.mark.parametrize("far", [1e16, -1e19, 1e300, np.inf])
-def test_sines_of_far_numbers(far):
+FAR = [1e16, -1e19, 1e300, np.inf]
+
+
+@pytest.mark.parametrize(("far", "order"), [
+    *((far, 1) for far in FAR),
+    *(pytest.param(far, 2, marks=pytest.mark.slow) for far in FAR),
+])  # fmt: skip
+def test_sines_of_far_numbers(far, order):
     """Vector forms are right only near 0; blocks with other numbers are computed without."""
     f = once(sines)
     x = np.cos(np.arange(2.0 * BLOCK))
@@ -254,8 +260,9 @@ def test_sines_of_far_numbers(far):
         total = np.sum(np.sin(x) + 2.0 * np.cos(x))
         np.testing.assert_allclose(value, total, rtol=1e-12)
         np.testing.assert_allclose(gradient, expected, rtol=1e-13)
-        along = tg.func.hvp(f)(x, np.ones(x.size))
-        np.testing.assert_allclose(along, -np.sin(x) - 2.0 * np.cos(x), rtol=1e-13)
+        if order == 2:
+            along = tg.func.hvp(f)(x, np.ones(x.size))
+            np.testing.assert_allclose(along, -np.sin(x) - 2.0 * np.cos(x), rtol=1e-13)
 
 
 def test_operands_that_do_not_fit():
