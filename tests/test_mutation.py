@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core import dispatch
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi
+
+from . import sizes
 
 SMALL, LARGE = 4, 5000  # copied; checksummed
 
@@ -231,6 +234,79 @@ def test_each_use_has_its_own_values(change, n):
             tg.grad(y, x)
         a[...] = before
     assert tg.grad(y, x)[0].tolist() == before.tolist()
+
+
+def in_memory(x, layout):
+    """An array with these elements that lies in memory as asked."""
+    if layout == "plain":
+        return x.copy()
+    roomy = np.zeros(2 * len(x), x.dtype)
+    a = roomy[::2] if layout == "strided" else roomy[::-2]
+    a[...] = x
+    return a
+
+
+def states_of(a):
+    """The elements of an array, and those after each of some changes, of a bit, of one element or of all.
+
+    The array is then as it was; changes of bits are written through a view of another dtype.
+    """
+    first, bits = a.copy(), a[:, None].view(np.uint8)
+    yield first
+    for k in sorted({0, len(a) // 2, len(a) - 1}):
+        bits[k, 0] ^= 1
+        yield a.copy()
+        a[k] = 20
+        yield a.copy()
+        a[k : k + 1] = first[k : k + 1]
+        yield first
+    a[...] = -first
+    yield a.copy()
+    a[...] = first
+    yield first
+
+
+def check_each_use(n, dtype, layout, mode):
+    """Each use of an array is derived with its elements of then, or refused if it is only compared."""
+    kind = dtype if np.dtype(dtype).kind in "fc" else "float64"
+    a = in_memory(sizes.values(n, dtype, 1, 9), layout)
+    x, ones, uses = tg.ones(n, dtype=kind, requires_grad=True), np.ones(n, kind), []
+    with tg.guard(mode):
+        for state in states_of(a):
+            uses.append((x * a, state))
+    is_copied = a.nbytes <= dispatch.COPIED or mode == "copy"
+    is_copied |= mode == "checksum" and layout != "plain"
+    for state in {id(state): state for _, state in uses}.values():
+        a[...] = state
+        for y, then in uses:
+            if is_copied or mode == "off" or then is state:
+                wanted = then if is_copied or mode == "checksum" else state
+                (g,) = tg.grad(y, x, ones, retain_graph=True)
+                assert np.array_equal(g.numpy(), np.conj(wanted)), (n, then is state)
+            else:
+                with pytest.raises(MutationError):
+                    tg.grad(y, x, ones, retain_graph=True)
+
+
+NUMBERS = ("float32", "float64", "complex64", "complex128", "longdouble", "int64")
+
+
+@pytest.mark.parametrize("mode", ["checksum", "copy", "off"])
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_each_use_of_any_array_has_its_own_values(dtype, mode):
+    limit = dispatch.COPIED // np.dtype(dtype).itemsize
+    for layout in ("plain", "strided", "reversed"):
+        for n in (1, limit, limit + 1):
+            check_each_use(n, dtype, layout, mode)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("layout", ["plain", "strided", "reversed"])
+@pytest.mark.parametrize("dtype", NUMBERS)
+def test_each_use_of_arrays_of_all_sizes_has_its_own_values(dtype, layout):
+    most = 1 << 20
+    for n in (*sizes.counts(dtype, most if layout == "plain" else 1 << 15), most // np.dtype(dtype).itemsize):
+        check_each_use(n, dtype, layout, "checksum")
 
 
 @pytest.mark.parametrize("first", [1000, 2000, LARGE])

@@ -56,6 +56,10 @@ y = x * 1.0
 y += 1
 assert_type(y, tg.Tensor)
 
+# What NumPy's stubs say of functions of theirs, which know no other type than their own
+as_array: np.ndarray = np.sin(x) * 2 + np.exp(x)
+as_tensor: tg.Tensor = np.sum(x)  # of which they say nothing
+
 assert_type(tg.grad(x.sum(), x), tuple[tg.Tensor, ...])
 assert_type(tg.grad([x.sum()], [x], create_graph=True), tuple[tg.Tensor, ...])
 assert_type(tg.grad(x.sum(), [x, y], allow_unused=True), tuple[tg.Tensor | None, ...])

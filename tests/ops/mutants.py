@@ -21,12 +21,22 @@ import pytest
 
 from tapegrad.autograd import traced_rules
 from tapegrad.kernels import table
-from tapegrad.ops import BY_OPCODE, REGISTRY, decompositions, forward, lapack, rules, triangles
+from tapegrad.ops import BY_OPCODE, REGISTRY, buffers, decompositions, forward, lapack, rules, triangles
 from tapegrad.ops.lapack import SMALL
 from tapegrad.ops.primitive import Elementwise, Irregular, Linear, Reduction
 from tapegrad.ops.rules import Rule
 
-from . import checks, test_accuracy, test_complex, test_edges, test_fft, test_lanes, test_linalg, test_writers
+from . import (
+    checks,
+    test_accuracy,
+    test_buffers,
+    test_complex,
+    test_edges,
+    test_fft,
+    test_lanes,
+    test_linalg,
+    test_writers,
+)
 from .layouts import COMPLEX, DTYPES, LAYOUTS, PLAIN, SIZE1, Absent
 from .samples import REAL_ONLY
 from .test_every_op import is_quick
@@ -389,6 +399,11 @@ OWN = [
     *((name, test_writers.test_derivatives_of_what_is_written_to_a_constant, name, index)
       for name, index in (("assign", slice(1, 3)), ("scatter", [3, 0]))),
     ("lstsq", test_linalg.test_lstsq_that_leaves_out_singular_values),
+    *(("cholesky", test_linalg.test_tangents_of_large_cholesky_factors_are_adjoint_to_cotangents, dtype,
+       np.random.default_rng(1)) for dtype in "dF"),
+    ("cholesky", test_buffers.test_products_of_stacks_and_dtypes),
+    *(("pinv", test_buffers.test_arithmetic_of_shapes_and_dtypes, function)
+      for function in (buffers.add, buffers.subtract, buffers.multiply)),
     *((name.split(",")[0], test_linalg.test_derivatives_by_factors, name, "D", np.random.default_rng(1), None)
       for name in ("solve", "solve, vector", "solve, stack", "det", "slogdet")),
 ]  # fmt: skip
@@ -472,6 +487,7 @@ def call_by_address():
            (test_linalg.test_solutions_with_a_singular_matrix_are_refused,)]  # fmt: skip
     seen = [(test_linalg.test_values_that_leave_factors_behind_are_numpys, name, dtype, order)
             for name in test_linalg.BY_LU for dtype in "dF" for order in "CF"]  # fmt: skip
+    seen += [(test_linalg.test_factors_of_another_matrix_are_kept_apart, dtype) for dtype in "fD"]
     seen += [(test_linalg.test_determinants_are_numpys, n) for n in (SMALL, SMALL + 1, 100)]
     seen += [(test_linalg.test_a_triangular_solve_is_an_elimination, dtype, order, n)
              for dtype in "fD" for order in "CFA" for n in sizes]  # fmt: skip
@@ -487,6 +503,8 @@ def call_by_address():
             test(*args, np.random.default_rng(1))
         for columns, n in ((2, SMALL), (None, SMALL), (1, 47), (2, 47), (47, 47), (None, 47)):
             test_linalg.test_inverses_and_solutions_are_numpys(n, columns, np.random.default_rng(1), None)
+        for dtype, order in itertools.product("fD", "CF"):
+            test_linalg.test_systems_in_rules_are_numpys(dtype, order, np.random.default_rng(1), None)
         for name, dtype in itertools.product(test_linalg.BY_LU, "dD"):
             test_linalg.test_derivatives_by_factors(name, dtype, np.random.default_rng(1), None)
         for upper, dtype in itertools.product((False, True), "dF"):

@@ -44,3 +44,27 @@ def test_gradients_of_large_transposes(dtype):
         np.testing.assert_array_equal(y.detach().numpy(), flat(x.detach().numpy()))
         expected[flat(numbers)] = w
         np.testing.assert_array_equal(tg.grad(np.sum(np.real(y * w)), x)[0].numpy().reshape(-1), expected)
+
+
+def test_products_of_stacks_and_dtypes():
+    """As NumPy's to the last bit, in memory that is used again, whatever the stacks and dtypes are."""
+    random, n = np.random.default_rng(0), 96
+    a, b = random.normal(size=(n, n)), random.normal(size=(3, 3, 3, n, n - 1))
+    single = a.astype("f")
+    for x, y in ((a, b[0, 0]), (b[0, 0].mT, a), (b[0].mT, b), (single, b[0, 0, 0]), (a[:, :0], a[:0])):
+        found, wanted = buffers.matmul(x, y), np.matmul(x, y)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("function", [buffers.add, buffers.subtract, buffers.multiply])
+def test_arithmetic_of_shapes_and_dtypes(function):
+    """As NumPy's to the last bit, of arrays that are small, large, or whose results are."""
+    ufunc = getattr(np, next(k for k, f in vars(buffers).items() if f is function))
+    n = buffers.LARGE // 8
+    x = np.linspace(-1, 1, n + 1)
+    for a in (x, x[1:], x[2:], x[:300, None], x[:5]):
+        for b in (a, a.astype("f"), a * 1j, a[:1], a.reshape(-1)[:300, None]):
+            found, wanted = function(a, b), ufunc(a, b)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)

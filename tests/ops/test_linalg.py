@@ -1,5 +1,6 @@
 """numpy.linalg: edges, complex matrices, zero-size stacks, results beside torch, refusals."""
 
+import itertools
 import math
 import tracemalloc
 from contextlib import nullcontext
@@ -391,6 +392,22 @@ def test_tangents_of_complex_vectors_are_adjoint_to_cotangents(name):
     (pulled,) = tg.grad(out, x, v, retain_graph=True)
     pushed = op.jvp([u], value, [x.detach().numpy()], attrs)
     np.testing.assert_allclose(np.vdot(v, pushed).real, np.vdot(pulled.numpy(), u).real, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["d", "F"])
+def test_tangents_of_large_cholesky_factors_are_adjoint_to_cotangents(dtype, random):
+    """Whose triangles are cut out a block at a time."""
+    limits = decompositions.BLOCK + 1, 2 * decompositions.BLOCK + 1
+    for n, upper in itertools.product(limits, (False, True)):
+        a, u, v = (well_conditioned(random, dtype, n) for _ in range(3))
+        x = leaf(a @ np.conj(a.T))
+        out = L.cholesky(x, upper=upper)
+        (pulled,) = tg.grad(out, x, v, retain_graph=True)
+        values = out.detach().numpy(), [x.detach().numpy()]
+        pushed = REGISTRY["cholesky"].jvp([u], *values, {"upper": upper})
+        assert not (np.tril if upper else np.triu)(pushed, -1 if upper else 1).any()
+        wanted = np.vdot(pulled.numpy(), u).real
+        np.testing.assert_allclose(np.vdot(v, pushed).real, wanted, atol=1e3 * n * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("name", COMPLEX)
@@ -852,13 +869,13 @@ def test_a_triangular_solve_divides_by_what_has_no_reciprocal(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("order", ["C", "F", "A"])  # the last within a larger matrix
+@pytest.mark.parametrize("order", ["C", "F", "A"])  # the last between other numbers
 @pytest.mark.parametrize("n", [0, 1, 5, SMALL, SMALL + 1, 3 * SMALL - 1])
 def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
     r, x = (random.normal(size=(2, *shape)) for shape in ((n, n), (n, n + 3)))
     r, x = ((v[0] + (1j * v[1] if dtype in "FD" else 0)).astype(dtype) for v in (r, x))
     r = np.array(np.triu(r) / (n + 1) + np.eye(n), dtype, order=order)
-    r = np.pad(r, (0, 2))[:n, :n] if order == "A" else r
+    r = np.kron(r, np.array([[1, 9], [9, 9]], dtype))[::2, ::2] if order == "A" else r
     eps = np.finfo(dtype).eps
     for right in (np.array(x, order=order), np.stack([x, 2 * x]), x[:, ::-1], x.astype("D"), tg.tensor(x)):
         wanted = np.linalg.solve(r, np.asarray(right))
@@ -1261,6 +1278,18 @@ def test_many_cotangents_by_factors(name, random):
     for one, seed in zip(found, seeds, strict=True):
         wanted = tg.grad(out, x, tg.tensor(np.asarray(seed)[()]), retain_graph=True)[0].numpy()
         np.testing.assert_allclose(one.numpy(), wanted, rtol=1e-11, atol=1e-12 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("dtype", ["f", "D"])
+def test_factors_of_another_matrix_are_kept_apart(dtype, random):
+    a, b = (well_conditioned(random, dtype) for _ in range(2))
+    first = lapack.LU.of(a)
+    other = first.fresh()
+    for _ in range(2):
+        for factors, left, right in ((first, a, b), (other, b, a)):
+            wanted = np.linalg.solve(left, right)
+            close = 1e3 * np.finfo(dtype).eps
+            np.testing.assert_allclose(factors.solve(left, right), wanted, rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("name", ["solve", "solve, vector", "solve, constant", "det", "slogdet"])

@@ -32,7 +32,7 @@ EQUIVALENT = {
     r"(linalg._solution|_transposed_inverse), .*: branches exchanged": "the same, by factors of its own",
     r"decompositions._constant, .*BLOCK": "kept or made anew",
     r"determinants.cofactors, .*noise": "a way for all matrices in the place of one for some",
-    r"determinants.cofactors, .*: operands exchanged in n / _tol": "another limit",
+    r"determinants.cofactors, .* in n / _tol": "another limit between two ways to one result",
     r"determinants._singular, .*: (negated|left operand dropped) in np.linalg.det\(a\)":
         "only between two bounds of a condition",
     r"determinants._singular, .*: another number in 0 \| of s\[0\]": "the other way, sooner",
@@ -54,6 +54,11 @@ EQUIVALENT = {
         "more terms than it takes",
     r"_left_out, .*: negated in between": "a scale that cancels",
     r"_left_out, .*(least \* np.where|> 1e-08 \* least)": "a scale that cancels",
+    r"buffers.matmul, .*: another comparison in stack != b.shape": "the same shape by the longer way",
+    r"_known_pinv, .* in (a if a.shape|a.shape\[0\]|0 \| of a.shape|adjoint\(a\) \| of a if)":
+        "by singular vectors, which serve wide matrices too",
+    r"(_known_pinv|_triangle), .* in cut <": "another limit between two ways to one result",
+    r"_triangle, .*: negated in triangular_factor": "what is used is r^H r",
     r"_from_the_end, .*: another number in 0": "multiplies the 0 before the first",
 }
 
@@ -80,6 +85,8 @@ BY_ADDRESS = {
     r"lapack._by_reflectors, .* buffers.LARGE": "another way to the same",
     r"lapack.triangular_factor, .*: another comparison in": "another limit between two ways to one result",
     r"lapack.qr, .*: another number in 2": "NumPy's way",
+    r"lapack.solve_square, .*: another (number in 2|comparison in len\(a\) > SMALL)": "NumPy's way",
+    r"_reflectors_proved, .*: another function": "another proof",
     r"lapack._room, .*": "less room, or more: another time",
     r"_factorise, .*: another number in 0": "not read, or as much room",
 }  # fmt: skip
