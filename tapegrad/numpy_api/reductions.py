@@ -68,7 +68,7 @@ def _reduction(op: Primitive) -> Callable[..., Any]:
             if not any(requires_grad(v) for v in (x, *rest.values())):
                 return plainly(op.functions[0], (x,), {"axis": axis, "keepdims": keepdims, **rest})
             return _of_some(function, op, x, axis, keepdims, **rest)
-        if not requires_grad(x):
+        if not is_tensor(x):
             return plainly(op.forward, (x,), {"axis": axes_of(x, axis, name), "keepdims": keepdims})
         return over(op, x, axes_of(x, axis, name), keepdims)
 

@@ -458,6 +458,8 @@ MASKS = {
     "factor": lambda x: np.sum(x * (x > 0.4)) + x[0] * (x[1] <= x[2]),
     "combined": lambda x: np.sum(np.where((x > 0.4) & ~(x > 0.6) | (x == x[0]), x, 0.5)),
     "counted": lambda x: np.sum(x * (x > 0.4)) / (1.0 + np.sum(x > 0.1)),
+    "counted along an axis": lambda x: np.sum(x * np.sum(np.outer(x, x) > 0.1, axis=0, keepdims=True))
+    + np.sum(x * np.max(np.sign(np.outer(x, x)), axis=1)),
     "steps": lambda x: np.sum(np.floor(x * 3.0) * x + np.sign(x) * np.rint(x) + x // 0.3),
     "nan": lambda x: np.sum(np.where(np.isnan(x), 0.0, x) + np.where(np.isfinite(x), x, 1.0)),
     "alike": lambda x: np.sum(np.zeros_like(x) + x * np.ones_like(x)) + np.sum(x) * np.argmax(x),
