@@ -460,7 +460,7 @@ class Rows:
         for k in range(self.settled, len(self)):
             step, before = self.steps[k], (grouped, extent)
             grouped, extent = self._grouped(k)
-            self._work += step.extent or sum(x.size for x in step.writes)
+            self._work += step.extent or sum(x.size for x in step.writes if not isinstance(x, Block))
             out = step.writes[0] if step.extent > 1 and step.writes else None
             summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None
             together = grouped and (grouped, extent) == before and k not in self.divisions

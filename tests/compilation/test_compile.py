@@ -1537,3 +1537,19 @@ def test_a_program_of_which_python_computes_most_is_given_up():
         np.testing.assert_allclose(gradient, expected, rtol=1e-14)
     assert "had Python compute most operations" in compiled.explain()
     assert not compiled.explain().kinds[0].ways
+
+
+def test_parts_without_elements_times_a_number_are_learned():
+    def f(x, chosen):
+        y = x * 3.0
+        y[chosen] *= x[0]
+        return np.sum(y**2) * x[-1]
+
+    compiled = tg.compile(f, wait=True)
+    for k in range(8):
+        x, chosen = np.array([0.3, 0.7, 0.2]) + 0.1 * k, np.zeros(3, bool)
+        value, gradient = compiled.value_and_grad(x, chosen)
+        wanted, expected = tg.func.value_and_grad(f)(x, chosen)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13)
+    assert [way.calls > 0 for kind in compiled.explain().kinds for way in kind.ways] == [True] * abi.native()
