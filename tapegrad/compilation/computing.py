@@ -67,7 +67,7 @@ def compute(
 
     Python runs one whose attributes are to be renewed before.
     """
-    varying = varying_of(event.attrs)
+    varying = varying_of(event.attrs) if event.attrs else None
     if renewal is not None:
 
         def run() -> None:

@@ -338,10 +338,9 @@ class Learner:
         self.note_plain(*known, out)
         ufunc = known[0].functions[0]
         if type(ufunc) is np.ufunc and len(self.entries) // WIDTH != k:
-            brought = deque((Brought(q), x) for q, x in enumerate(args) if not isinstance(x, Handle))
-            call = self._called(ufunc, args, {}, None, brought)
-            if call is not None:
-                self._calls[k] = call
+            given = [self.history_of(x) if isinstance(x, Handle) else Brought(q) for q, x in enumerate(args)]
+            if None not in given:
+                self._calls[k] = Called(ufunc, tuple(given), {})
 
     def note_plain(
         self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
@@ -351,8 +350,11 @@ class Learner:
         Or of none, where a Tensor of zeros or ones is made.
         """
         handles = [x for x in operands if isinstance(x, Handle)]
-        followed = any(self.history_of(x) is not None for x in handles)
-        outside = any(requires_grad(x) and self.history_of(x) is None for x in handles)
+        histories = [self.history_of(x) for x in handles]
+        followed = any(known is not None for known in histories)
+        outside = None in histories and any(
+            requires_grad(x) for x, known in zip(handles, histories, strict=True) if known is None
+        )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
         if ours and out._tape is None and out._extra is None:
             history = History(id(out), FLAT, len(self._flat))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -265,22 +266,29 @@ class Path(Computation):
             row[layout.EVENT_HANDLE] = id(x)
             row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
         self.comparison = comparison = Comparison(self.program, arguments, results)
+        words = array("q")
         for k, event in enumerate(self.program.events):
             background.pause()
-            row, part = self.words[k], "index" in event.attrs and self.program.views[k] and not event.several
+            part = "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             usable = usable and event.writes is None
-            row[layout.EVENT_HANDLE], row[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
-            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(self.program.values[k])
-            row[layout.EVENT_WRITE], row[layout.EVENT_IN_VAIN] = comparison.write(k), comparison.in_vain(k)
+            found = [0] * layout.EVENT_SIZE
+            found[layout.EVENT_HANDLE], found[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
+            found[layout.EVENT_NUMBER], found[layout.EVENT_CODE] = _number(self.program.values[k])
+            found[layout.EVENT_WRITE], found[layout.EVENT_IN_VAIN] = (
+                comparison.write(k),
+                comparison.in_vain(k),
+            )
             if part:
-                row[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
-                row[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
+                found[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
+                found[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
             for q in range(min(len(event.operands), 2)):
                 place = layout.EVENT_OPERANDS + 2 * q
-                row[place], row[place + 1] = comparison.operand(k, q)
-                usable = usable and row[place + 1] != 0
-            row[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+                found[place], found[place + 1] = comparison.operand(k, q)
+                usable = usable and found[place + 1] != 0
+            found[layout.EVENT_OP] = id(event.op) if usable else NO_OP
+            words.fromlist(found)
+        self.words[:-1] = np.frombuffer(words, np.int64).reshape(-1, layout.EVENT_SIZE)
 
 
 class Product(Computation):

@@ -201,7 +201,8 @@ class Program:
 
     def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
         """Add buffers and a row for an event, whose value is one if it is `ours`."""
-        attrs, value = self._attributes(event), np.asarray(event.value)
+        attrs, value = self._attributes(event) if event.attrs else event.attrs, np.asarray(event.value)
+        self.attrs.append(attrs)
         event = event if attrs is event.attrs else event._replace(attrs=attrs)
         operands = [self._operand(source, event) for source in event.operands]
         self.live.append(operands)
@@ -291,14 +292,13 @@ class Program:
 
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
-        background.pause()
         operands, attrs, value = event.operands, self.attrs[k], self.values[k]
-        if any(source.kind == LIVE and np.ndim(source.value) for source in operands):
-            operands = tuple(
-                Source(LIVE, x) if source.kind == LIVE and np.ndim(source.value) else source
-                for source, x in zip(operands, self.live[k], strict=True)
-            )
-        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
+        for q, (source, x) in enumerate(zip(operands, self.live[k], strict=True)):
+            if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
+                operands = (*operands[:q], Source(LIVE, x), *operands[q + 1 :])
+        op, _, _, _, view, call, _, writes, several, order = event
+        known = value.nbytes < LARGE
+        return Event(op, operands, attrs, value, view, call, known, writes, several, order)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
@@ -319,8 +319,7 @@ class Program:
 
     def _attributes(self, event: Event) -> Attributes:
         """The attributes of an event: its own, where calls bring others."""
-        self.attrs.append(dict(event.attrs) if is_computed_anew(event) else event.attrs)
-        return self.attrs[-1]
+        return dict(event.attrs) if is_computed_anew(event) else event.attrs
 
     def event_of_call(self, k: int) -> Event:
         """An event with the attributes that the call at hand has brought, for what outlives it."""
@@ -359,7 +358,7 @@ class Program:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, self.live[k], out, renewal=self._renewal(k))
+        compute(self.rows, event, self.live[k], out, renewal=self._renewal(k) if event.attrs else None)
         self.rows.fold(*first)
 
     def _renewal(self, k: int) -> Renewal | None:

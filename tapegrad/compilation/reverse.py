@@ -75,6 +75,12 @@ def _part_of(op: Elementwise, q: int, char: str) -> Any:
     return None if kernel.address < 2 else kernel
 
 
+@functools.cache
+def _slots(op: Elementwise, q: int) -> tuple[int, ...]:
+    """What the partial by an operand reads, by places."""
+    return tuple(op.operands(q))
+
+
 def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
     """Return the kernel of another text of real numbers."""
     number = table.slot(partial.statements, partial.expression, names, cotangent)
@@ -123,7 +129,7 @@ class Reverse(Cotangents):
                 continue
             background.pause()
             event = program.events[j]
-            wanted = [q for q, source in enumerate(event.operands) if self._is_active(source)]
+            wanted = [q for q, x in enumerate(event.operands) if is_active(x, program.active)]
             if wanted:
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
@@ -135,6 +141,8 @@ class Reverse(Cotangents):
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
         operands, out = self.program.live[j], self.program.values[j]
+        if not event.attrs and self._elementwise(event, ct, operands, out, wanted):
+            return
         varying = varying_of(event.attrs)
         if varying is not None:
             part = self._like(event.operands[0])
@@ -155,7 +163,7 @@ class Reverse(Cotangents):
             self._assignment(event, Source(RESULT, j), ct, wanted)
         elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
             self._parts(event, self._whole(Source(RESULT, j), ct), operands, wanted)
-        elif not self._elementwise(event, ct, operands, out, wanted):
+        else:
             self._rule(event, self._whole(Source(RESULT, j), ct), operands, out, wanted)
 
     def _rule(
@@ -368,7 +376,7 @@ class Reverse(Cotangents):
     ) -> bool:
         """By the kernels of the op's partials; False where there is none for these operands."""
         op, char = event.op, out.dtype.char
-        if not isinstance(op, Elementwise) or char not in "df" or event.attrs:
+        if not isinstance(op, Elementwise) or char not in "df":
             return False
         for x in operands:
             if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
@@ -382,7 +390,7 @@ class Reverse(Cotangents):
             if not isinstance(part, Kernel):
                 self._scaled(event.operands[q], ct, part, out)
                 continue
-            reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in op.operands(q)]
+            reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in _slots(op, q)]
             self._by_kernel(event.operands[q], part, ct, reads, out)
         return True
 
@@ -403,7 +411,7 @@ class Reverse(Cotangents):
         if factor == 1 and not out.ndim:
             self._give(source, ct)
             return
-        summed, stretched = self._ndim(source) == 0 and out.ndim > 0, self._is_stretched(source, out)
+        summed, stretched = self._how(source, out)
         if stretched and ct.ndim:
             ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
         elif (summed or stretched) and ct.ndim == 0:
@@ -413,19 +421,19 @@ class Reverse(Cotangents):
             if ct.ndim == 0:
                 part = np.zeros((), ct.dtype)
             elif not stretched:
-                part = self._part(source, out, summed)
+                part = self._part(source, out, summed, False)
             self.rows.loop(np.multiply, [ct, np.array(factor, ct.dtype)], part, ct.size)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:
-            self._collect(source, part, summed, out)
+            self._collect(source, part, summed, False, out)
 
     def _by_kernel(
         self, source: Source, kernel: Kernel, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray
     ) -> None:
         """Give the product of the cotangent and a partial that a kernel computes."""
-        summed = self._ndim(source) == 0 and out.ndim > 0
-        part = self._part(source, out, summed)
+        summed, stretched = self._how(source, out)
+        part = self._part(source, out, summed, stretched)
         given: list[Any] = []
         for x in (ct, *reads):
             if out.ndim and x.ndim == 0:
@@ -435,7 +443,7 @@ class Reverse(Cotangents):
             else:
                 given.append(x)
         self.rows.kernel(kernel, part, given, out.size)
-        self._collect(source, part, summed, out)
+        self._collect(source, part, summed, stretched, out)
 
     def _summed_to(self, part: np.ndarray, source: Source) -> np.ndarray:
         """The sum of a part over the axes along which an operand was broadcast."""
@@ -454,25 +462,25 @@ class Reverse(Cotangents):
         self.rows.call(np.add.reduce, summed)
         return target
 
-    def _part(self, source: Source, out: np.ndarray, summed: bool) -> Any:
+    def _part(self, source: Source, out: np.ndarray, summed: bool, stretched: bool) -> Any:
         """Where a part of a cotangent goes: its buffer if it is the first one, else a block."""
-        if self._is_stretched(source, out):
+        if stretched:
             return self._room(out.shape, out.dtype)
         if summed or (source in self.found and out.ndim):
             return self._block(out.dtype, out.size)
         return self._like(source)
 
-    def _is_stretched(self, source: Source, out: np.ndarray) -> bool:
-        """Whether an operand with axes was broadcast to the result's shape."""
+    def _how(self, source: Source, out: np.ndarray) -> tuple[bool, bool]:
+        """Whether an operand is a number and the result an array; whether it has axes and was broadcast."""
         shape = self.program.buffer(source).shape
-        return bool(shape) and shape != out.shape
+        return not shape and out.ndim > 0, bool(shape) and shape != out.shape
 
-    def _collect(self, source: Source, part: Any, summed: bool, out: np.ndarray) -> None:
+    def _collect(self, source: Source, part: Any, summed: bool, stretched: bool, out: np.ndarray) -> None:
         if summed:
             total = self._total(out.dtype.char)
             self.rows.loop(np.add, [total, part], total, out.size)
             part = total
-        elif self._is_stretched(source, out):
+        elif stretched:
             whole, part = part, self._summed_to(part, source)
             self._drop(whole)
         if not isinstance(part, Block):

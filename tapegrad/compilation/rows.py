@@ -244,18 +244,16 @@ class Rows:
         Of numbers and blocks alone, `extent` is how many elements the group has.
         """
         all_of_it = (*operands, out)
-        arrays = [x.array if type(x) is Block else x for x in all_of_it]
+        looks, arrays = _looks(all_of_it)
         if not all(isinstance(x, np.ndarray) for x in arrays):
             return False
-        key = ufunc, extent, *_looks(all_of_it, arrays)
+        key = ufunc, extent, *looks
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._loop_form(ufunc, all_of_it, arrays, extent)
         form, extent = known
         if form:
-            self._append(
-                Step(layout.BY_LOOP, ufunc, all_of_it[:-1], (out,), extent), form, map(abi.address, arrays)
-            )
+            self._append(Step(layout.BY_LOOP, ufunc, all_of_it[:-1], (out,), extent), form, arrays)
         return form != 0
 
     def _loop_form(
@@ -278,15 +276,15 @@ class Rows:
     def kernel(self, kernel: Kernel, out: Any, reads: Sequence[Any], extent: int) -> None:
         """Add a kernel of a rule: what it gives and what it reads, all dense or blocks."""
         operands = (out, *reads)
-        arrays = [x.array if type(x) is Block else x for x in operands]
-        key = kernel.address, extent, *_looks(operands, arrays)
+        looks, arrays = _looks(operands)
+        key = kernel.address, extent, *looks
         known = self._known.get(key)
         if known is None:
             places = [_place(x, extent) for x in operands]
             form = self._form_of(layout.BY_KERNEL, kernel.address, 0, extent, places)
             known = self._known[key] = form, extent
         step = Step(layout.BY_KERNEL, kernel, tuple(reads), (out,), extent)
-        self._append(step, known[0], map(abi.address, arrays))
+        self._append(step, known[0], arrays)
 
     def repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row of other rows; if `silent`, nobody is told of errors in what Python runs."""
@@ -397,11 +395,14 @@ class Rows:
         count: int | None = None, more: Sequence[int] = (),
     ) -> None:  # fmt: skip
         form = self._form_of(step.kind, function, data, step.extent, operands, clears, count)
-        self._append(step, form, (*(place[0] for place in operands), *more))
+        self._append(step, form, (), [*(place[0] for place in operands), *more])
 
-    def _append(self, step: Step, form: Address, words: Iterable[int]) -> None:
+    def _append(
+        self, step: Step, form: Address, arrays: Iterable[np.ndarray], words: Sequence[int] = ()
+    ) -> None:
+        """Add a row whose words behind the first ones are the addresses of arrays, or others."""
         self.starts.append(len(self.words))
-        self.words.extend((form, 0, 0, *words))
+        self.words.fromlist([form, 0, 0, *map(abi.address, arrays), *words])
         self.steps.append(step)
 
     def _form_of(
@@ -559,10 +560,18 @@ def _reads(step: Step, numbers: Collection[Address]) -> bool:
     return any(isinstance(x, np.ndarray) and x.ndim == 0 and abi.address(x) in numbers for x in step.reads)
 
 
-def _looks(operands: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[Any]:
-    """What tells how operands advance, which have their elements in these arrays."""
-    pairs = zip(operands, arrays, strict=True)
-    return [(type(x) is Block, y.dtype.char, y.shape, y.strides) for x, y in pairs]
+def _looks(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """What tells how operands advance, and the arrays in which they have their elements."""
+    looks: list[Any] = []
+    arrays: list[Any] = []
+    for x in operands:
+        if type(x) is Block:
+            looks.append(Block)
+            x = x.array
+        arrays.append(x)
+        if isinstance(x, np.ndarray):
+            looks += (x.dtype, x.shape, x.strides)
+    return looks, arrays
 
 
 def _extent(operands: Sequence[Any]) -> int:

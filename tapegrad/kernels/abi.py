@@ -240,11 +240,12 @@ def destructor_of(cls: type) -> Address:
 
 def owner_of(array: np.ndarray) -> np.ndarray:
     """Return the array in whose memory an array lies; `as_strided` puts something between."""
-    while True:
+    while array.base is not None:
         base = array.base if isinstance(array.base, np.ndarray) else getattr(array.base, "base", None)
         if not isinstance(base, np.ndarray):
             return array
         array = base
+    return array
 
 
 def code_of(char: str) -> int:
