@@ -281,33 +281,42 @@ def kernel(gemm, eigenvectors, eigenvalues, stack, part, cotangents, squares, re
         mirror(x)
 '''
 SVD = '''@cfunc("void(int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64,"
-       "CPointer({dtype}), int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64, int64,"
-       "int64, int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
-def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, square, turned, results, count, m, n,
-           size):
-    """Of cotangents of left singular vectors, of which the phases may turn."""
+       "CPointer({dtype}), int64, int64, CPointer({dtype}), CPointer({dtype}), CPointer({dtype}), int64,"
+       "int64, int64, int64)", cache=CACHE, boundscheck=BOUNDS, error_model="numpy")
+def kernel(gemm, vectors, numbers, adjoints, stack, cotangents, phases, transposed, square, turned, results,
+           count, m, n, size):
+    """Of cotangents of left singular vectors, of which the phases may turn.
+
+    If `transposed`, all is: the first are transposed right vectors, and results lie as the transpose.
+    """
     one, zero, whole = {dtype}(1), {dtype}(0), {dtype}(1).real  # complex numbers over 0 would raise
     us, ss = carray(vectors, (stack, m, size)), carray(numbers, (stack, size))
     vhs, cts = carray(adjoints, (stack, size, n)), carray(cotangents, (count, m, size))
     inner, found = carray(square, (size, size)), carray(results, (count, m, n))
     back, moved = carray(turned, (size, m)), carray(turned, (m, size))
+    other_cts, other_back = carray(cotangents, (count, size, n)), carray(turned, (n, size))
     for k in range(count):
-        u, s = us[k % stack], ss[k % stack]
-        adjoint(u, back)
-        product(gemm, one, back, cts[k], zero, inner)
+        u, s, vh = us[k % stack], ss[k % stack], vhs[k % stack]
+        if transposed:
+            adjoint(vh, other_back)
+            product(gemm, one, other_cts[k], other_back, zero, inner)
+        else:
+            adjoint(u, back)
+            product(gemm, one, back, cts[k], zero, inner)
         for i in range(size):
             high = s[i].real
             for j in range(i):
                 low = s[j].real
                 share = whole / (high + low)  # squares might be no numbers
-                part = whole / (high - low) * (inner[j, i] - np.conj(inner[i, j]))
-                inner[j, i], inner[i, j] = part * (share * high), np.conj(part) * (share * low)
+                p, q = (i, j) if transposed else (j, i)
+                part = whole / (high - low) * (inner[p, q] - np.conj(inner[q, p]))
+                inner[p, q], inner[q, p] = part * (share * high), np.conj(part) * (share * low)
             if phases:
                 inner[i, i] = whole / high * (inner[i, i] - inner[i, i].real)
             else:
                 inner[i, i] *= zero
         product(gemm, one, u, inner, zero, moved)
-        product(gemm, one, moved, vhs[k % stack], zero, found[k])
+        product(gemm, one, moved, vh, zero, found[k])
 '''
 # Kernels, and which of their arguments are integers and which places.
 KERNELS = {
@@ -315,7 +324,7 @@ KERNELS = {
     "of_cholesky": (CHOLESKY, "ipipii"),
     "of_qr": (PRODUCTS + QR, "ippippippiii"),
     "of_eigh": (PRODUCTS + EIGH, "ippiipppii"),
-    "of_svd": (PRODUCTS + SVD, "ipppipipppiiii"),
+    "of_svd": (PRODUCTS + SVD, "ipppipiipppiiii"),
 }
 Kernel = Callable[..., None]
 
@@ -463,13 +472,17 @@ def through_svd(
     alike = all(type(x) is np.ndarray and x.dtype is dtype for x in (u, vh, ct)) and ct.size and vh.size
     if not alike or dtype.char not in LETTERS or (known := kernel_of(dtype.char, "of_svd")) is None:
         return None
-    (kernel, product), (m, size), n, at = known, u.shape[-2:], vh.shape[-1], abi.location
+    (kernel, product), at = known, abi.location
+    transposed = all(x.mT.flags.c_contiguous for x in (u, vh))  # adjoints of right vectors and left ones
+    if transposed:
+        u, vh, ct = vh.mT, u.mT, ct.mT
+    (m, size), n = u.shape[-2:], vh.shape[-1]
     u, vh, ct = (x if x.flags.c_contiguous else _laid(x) for x in (u, vh, ct))
     s = np.ascontiguousarray(s, dtype)
     found = pool.empty((*ct.shape[:-2], m, n), dtype)
-    square, turned = pool.empty((size, size), dtype), pool.empty((m, size), dtype)
+    square, turned = pool.empty((size, size), dtype), pool.empty((max(m, n), size), dtype)
     phases = phases and dtype.kind == "c"
-    counts = u.size // (m * size), ct.size // (m * size)
-    kernel(product, at(u), at(s), at(vh), counts[0], at(ct), phases, at(square), at(turned), at(found),
-           counts[1], m, n, size)  # fmt: skip
-    return found
+    counts = u.size // (m * size), ct.size // (n * size if transposed else m * size)
+    kernel(product, at(u), at(s), at(vh), counts[0], at(ct), phases, transposed, at(square), at(turned),
+           at(found), counts[1], m, n, size)  # fmt: skip
+    return found.mT if transposed else found
