@@ -24,7 +24,7 @@ from typing import Protocol
 MOST_JOBS = 64  # waiting; more are refused, and asked for again
 MOST_HELD = 1 << 28  # bytes that jobs may keep while they wait
 PIECE = 1e-3  # seconds of work without a pause
-SHARE = 5.0  # how long the thread rests, for a time in which it has worked
+SHARE = 8.0  # how long the thread rests, for a time in which it has worked
 ALONE = 0.2  # the same while no other thread of the process works
 LONGEST = 0.02  # seconds of a rest
 MOST_LENT = 2e-3  # seconds that a call waits for a piece to end; LLVM may take longer
@@ -112,6 +112,8 @@ def submit(owner: Owner, held: int = 0) -> bool:
     if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
         return False
     job = _Job(owner, held)
+    if not _jobs:  # the thread begins with a rest: calls until then are as quick as recorded ones
+        _turn.due = time.perf_counter() + SHARE * PIECE
     try:
         _jobs.append(job)
     finally:  # an interrupt does not come between: calls would lend the lock for ever
@@ -174,12 +176,12 @@ def _work() -> None:
         _wanted.get()
         if not _jobs:  # an interrupt came before the job
             continue
+        time.sleep(max(_turn.due - time.perf_counter(), 0.0))
         while not _do(_jobs[0].owner()):
             _jobs.rotate(-1)
         statistics["jobs"] += 1
         _jobs.popleft()
         _rest(time.thread_time() - _at_work.begin)
-        _turn.end(0.0)
 
 
 def _do(owner: Owner | None) -> bool:

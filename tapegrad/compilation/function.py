@@ -299,7 +299,7 @@ class Compiled(Programmed):
         kind, directed = self._latest, wanted.directed
         if not self._simple or len(args) != 1 + directed or kwargs or not (kind and kind.takes(args[0])):
             kind = None
-        if kind is not None and kind.is_over():
+        if kind is not None and kind.is_recorded():
             kind.calls += 1
             call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
             value, parts = call.recorded(finished, wanted)

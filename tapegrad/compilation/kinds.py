@@ -79,10 +79,11 @@ class Kind:
         """Whether a call may follow a path."""
         return bool(self.matcher.paths) and is_ordinary()
 
-    def is_over(self) -> bool:
-        """Whether there are no paths, nor will be any, so that calls are recorded with no more ado."""
+    def is_recorded(self) -> bool:
+        """Whether a call is recorded with no more ado: there are no paths, nor is it learned from."""
         learning = self.learning
-        return not (self.matcher.paths or learning.tasks or learning.learns or self.replay is not None)
+        learns = learning.learns and not learning.lock.locked()
+        return not (self.matcher.paths or learns or self.replay is not None)
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""

@@ -79,6 +79,24 @@ def test_calls_do_not_wait_for_a_way(gate):
     assert compiled.explain().kinds[0].ways[0].calls == 3
 
 
+def test_the_call_that_is_learned_from_does_not_wait_for_the_thread(monkeypatch):
+    """The thread begins with a rest."""
+    compiled, other, waited = tg.compile(energy), tg.compile(energy), []
+    for _ in range(3):  # the thread is there
+        other.value_and_grad(X)
+        settle(other)
+    while background.waiting() or background._turn.due > time.perf_counter():
+        time.sleep(1e-3)
+    monkeypatch.setattr(background, "SHARE", 0.3 / background.PIECE)
+    monkeypatch.setattr(background._turn, "lend", waited.append, raising=False)
+    for _ in range(3):
+        agree(compiled, energy, X)
+    assert compiled.explain().kinds[0].learning
+    assert not waited
+    settle(compiled)
+    agree(compiled, energy, X)
+
+
 def test_threads_call_while_a_way_is_made(gate):
     def f(x, k):
         return energy(x) * (2.0 if k % 3 else 3.0) + (np.sum(np.sin(x)) if k % 2 else x[0])
@@ -257,7 +275,7 @@ def test_an_interrupt_before_a_way_is_followed_is_raised(monkeypatch):
 def test_an_interrupt_of_a_call_that_lends_the_lock(monkeypatch):
     """Wherever it comes, calls lend it after that as they did before."""
     end = time.monotonic() + 60
-    while background.waiting() or background._turn.due:  # the thread would take part
+    while background.waiting() or background._turn.due > time.perf_counter():  # the thread would take part
         assert time.monotonic() < end
         time.sleep(1e-3)
     monkeypatch.setattr(background, "_turn", background._Turn())
