@@ -148,7 +148,7 @@ def pull_number(call: Call, y: Operand, on_the_way: bool = False) -> tuple[Tenso
     found = f"shape {np.shape(y)}" if hasattr(y, "shape") else type(y).__name__
     raise GradientError(
         f"{call.what}: the function is to return one number, found {found}; reduce it (np.sum), take "
-        "jacobian or vjp, or, where it returns (value, aux), pass has_aux=True"
+        "jacobian or vjp, or, where it returns (value, aux), tg.func's transform with has_aux=True"
     )
 
 
