@@ -79,11 +79,9 @@ class Cotangents:
     def _let_go(self, ct: np.ndarray) -> None:
         """Use the buffer of a cotangent again, if no other one lies there."""
         owner = abi.owner_of(ct)
-        left = self.holders.get(id(owner))
-        if left is not None:
-            self.holders[id(owner)] = left - 1
-            if left == 1:
-                self.free.append(owner)
+        if id(owner) in self.holders:
+            self.holders[id(owner)] -= 1
+            self._drop(owner)
 
     def _drop(self, x: np.ndarray) -> None:
         """Use an array again, if it is a buffer in which no cotangent lies."""

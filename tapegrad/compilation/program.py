@@ -296,9 +296,7 @@ class Program:
         for q, (source, x) in enumerate(zip(operands, self.live[k], strict=True)):
             if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
                 operands = (*operands[:q], Source(LIVE, x), *operands[q + 1 :])
-        op, _, _, _, view, call, _, writes, several, order = event
-        known = value.nbytes < LARGE
-        return Event(op, operands, attrs, value, view, call, known, writes, several, order)
+        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""

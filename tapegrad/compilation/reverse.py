@@ -411,7 +411,7 @@ class Reverse(Cotangents):
         if factor == 1 and not out.ndim:
             self._give(source, ct)
             return
-        summed, stretched = self._how(source, out)
+        summed, stretched = self._how_broadcast(source, out)
         if stretched and ct.ndim:
             ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
         elif (summed or stretched) and ct.ndim == 0:
@@ -432,7 +432,7 @@ class Reverse(Cotangents):
         self, source: Source, kernel: Kernel, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray
     ) -> None:
         """Give the product of the cotangent and a partial that a kernel computes."""
-        summed, stretched = self._how(source, out)
+        summed, stretched = self._how_broadcast(source, out)
         part = self._part(source, out, summed, stretched)
         given: list[Any] = []
         for x in (ct, *reads):
@@ -470,7 +470,7 @@ class Reverse(Cotangents):
             return self._block(out.dtype, out.size)
         return self._like(source)
 
-    def _how(self, source: Source, out: np.ndarray) -> tuple[bool, bool]:
+    def _how_broadcast(self, source: Source, out: np.ndarray) -> tuple[bool, bool]:
         """Whether an operand is a number and the result an array; whether it has axes and was broadcast."""
         shape = self.program.buffer(source).shape
         return not shape and out.ndim > 0, bool(shape) and shape != out.shape

@@ -10,6 +10,12 @@ from . import checks
 from .layouts import PLAIN, Absent
 
 
+def cases_of(name):
+    """Calls of an op with operands that have derivatives."""
+    cases = checks.sample(name, PLAIN, "float64")
+    return [case for case in ([] if isinstance(cases, Absent) else cases) if case.moves]
+
+
 def totals(out):
     """Sums of a result and its parts, with cotangents of theirs and what these are as the result's."""
     seed = checks.direction(np.random.default_rng(5), (), out.dtype)
@@ -36,8 +42,7 @@ def compare(found, wanted, what):
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_rules_with_cotangents_of_sums(name):
     """Alone, and with a second contribution that comes before or after, compiled and recorded."""
-    cases = checks.sample(name, PLAIN, "float64")
-    for case in [c for c in ([] if isinstance(cases, Absent) else cases) if c.moves]:
+    for case in cases_of(name):
         results = {k: case.operands[k] * 1.0 for k in case.moves}
         out = case.call(*(results.get(k, x) for k, x in enumerate(case.operands)))
         inputs = [x for k in case.moves for x in (results[k], case.operands[k])]
@@ -56,8 +61,7 @@ def test_rules_with_cotangents_of_sums(name):
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_rules_themselves_with_cotangents_of_sums(name):
     """Called with a view of one number, which cannot be written to, they give what a whole array gives."""
-    cases = checks.sample(name, PLAIN, "float64")
-    for case in [c for c in ([] if isinstance(cases, Absent) else cases) if c.moves]:
+    for case in cases_of(name):
         out, values = checks.recorded(case, name), [*map(checks.plain, case.operands)]
         seed = checks.direction(np.random.default_rng(5), (), out.dtype)
         given = checks.plain(out), values, checks.attributes(out)
