@@ -13,6 +13,8 @@ import argparse
 import importlib.util
 import inspect
 import os
+from functools import partial
+from itertools import pairwise
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -45,6 +47,14 @@ def runge_kutta(np, x, a):
         k4 = np.tanh(a @ (x + h * k3)) + 0.1
         x = x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
     return np.sum(x)
+
+
+def perceptron(np, x, w1, b1, w2, b2, w3, b3):
+    """A step of training: 64-256-256-1, a batch of 100."""
+    h = np.tanh(x @ w1 + b1)
+    h = np.tanh(h @ w2 + b2)
+    r = h @ w3 + b3
+    return np.sum(r * r)
 
 
 @njit
@@ -102,14 +112,20 @@ def runge_kutta_of_jax(jax):
 
 
 def cases():
-    """Each program, its form for jax, and its operands."""
+    """Each program, its form for jax, its operands, and the places of those that have derivatives."""
     for n in (10, 1000, 100_000):
         x, y = np.linspace(-1, 1, n), np.linspace(0.5, 2, n)
-        yield f"expression, n={n}", expression, lambda jax: lambda x, y: expression(jax.numpy, x, y), (x, y)
+        yield f"expression, n={n}", expression, lambda jax: partial(expression, jax.numpy), (x, y), (0, 1)
     for n in (10, 100, 10_000):
-        yield f"heat, 500 steps, n={n}", heat, heat_of_jax, (np.sin(np.arange(n)), 0.1)
+        yield f"heat, 500 steps, n={n}", heat, heat_of_jax, (np.sin(np.arange(n)), 0.1), (0, 1)
+    random = np.random.default_rng(0)
+    sizes = (64, 256, 256, 1)
+    layers = [(random.normal(size=(m, n)) / m**0.5, random.normal(size=n)) for m, n in pairwise(sizes)]
+    weights = [part for layer in layers for part in layer]
+    batch = random.normal(size=(100, 64))
+    yield "perceptron", perceptron, lambda jax: partial(perceptron, jax.numpy), (batch, *weights), range(1, 7)
     matrix = 0.3 * np.cos(np.arange(100.0)).reshape(10, 10)
-    yield "runge_kutta, 1000 steps, n=10", runge_kutta, runge_kutta_of_jax, (np.ones(10), matrix)
+    yield "runge_kutta, 1000 steps, n=10", runge_kutta, runge_kutta_of_jax, (np.ones(10), matrix), (0, 1)
 
 
 def of_numpy(program):
@@ -132,16 +148,17 @@ def main():
         jax.config.update("jax_enable_x64", True)
     heads = f"{'us':>12}{'/ Tensors':>12}{'/ NumPy value':>15}{'/ jax.jit':>12}{'/ by hand':>12}"
     print(f"{'value and gradient':32}{heads}")
-    for name, program, of_jax, operands in cases():
+    for name, program, of_jax, operands, places in cases():
         if args.only and not name.startswith(args.only):
             continue
-        call = tg.func.value_and_grad(of_numpy(program), (0, 1))
+        call = tg.func.value_and_grad(of_numpy(program), tuple(places))
         ways = {"ours": lambda call=call, v=operands: call(*v)}
-        tensors = [tg.tensor(v, requires_grad=True) for v in operands]
-        ways["tensors"] = lambda p=program, t=tensors: tg.grad(p(np, *t), t)
+        tensors = [tg.tensor(v, requires_grad=k in places) for k, v in enumerate(operands)]
+        leaves = [tensors[k] for k in places]
+        ways["tensors"] = lambda p=program, t=tensors, x=leaves: tg.grad(p(np, *t), x)
         ways["numpy"] = lambda p=program, v=operands: p(np, *v)
         if jax:
-            gradient = jax.jit(jax.value_and_grad(of_jax(jax), (0, 1)))
+            gradient = jax.jit(jax.value_and_grad(of_jax(jax), tuple(places)))
             given = [jax.numpy.asarray(v) for v in operands]
             ways["jax"] = lambda g=gradient, v=given: jax.block_until_ready(g(*v))
         if program is heat:

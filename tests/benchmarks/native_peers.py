@@ -22,7 +22,7 @@ import torch
 
 import tapegrad as tg
 
-from . import native
+from . import native_programs
 from .rounds import difference, in_turns
 
 jax.config.update("jax_enable_x64", True)
@@ -177,7 +177,7 @@ def torch_program(name, args):
     """The Python function of the program on torch's Tensors, vectorised where JAX's natural form is."""
     if name in ("lotka_volterra", "volatility"):
         math = type("math", (), {"log": torch.log, "sqrt": torch.sqrt})
-        function = getattr(native, name).py_func
+        function = getattr(native_programs, name).py_func
         code = type(function)(function.__code__, function.__globals__ | {"math": math})
         return lambda p: code(p, *args)
     if name == "gauss_seidel":
@@ -248,7 +248,7 @@ def best_in_turns(ways, repeat):
 
 def beside_jax(make, x, args, repeat):
     name = make.__name__
-    primal = getattr(native, name)
+    primal = getattr(native_programs, name)
     ours = tg.func.value_and_grad(primal)
     static = tuple(range(1, 1 + len(args)))
     jitted, u = {}, np.random.default_rng(2).normal(size=x.size) * np.abs(x).mean()
@@ -282,7 +282,7 @@ def beside_torch(name, x, args, repeat):
         x, args = x[:20], SMALL[name]
     else:
         args = SMALL[name]
-    ours, run = tg.func.value_and_grad(getattr(native, name)), torch_program(name, args)
+    ours, run = tg.func.value_and_grad(getattr(native_programs, name)), torch_program(name, args)
 
     def theirs():
         p = torch.tensor(x, requires_grad=True)
@@ -303,7 +303,7 @@ def beside_torch(name, x, args, repeat):
 def third(make, x, args):
     """The third derivative along two directions, of a shorter program."""
     u, v = np.linspace(0.1, 1.0, x.size), np.linspace(-1.0, 0.5, x.size) * 1e-2
-    function, t = tg.njit(getattr(native, make.__name__)), tg.tensor(x, requires_grad=True)
+    function, t = tg.njit(getattr(native_programs, make.__name__)), tg.tensor(x, requires_grad=True)
     (g,) = tg.grad(function(t, *args), t, create_graph=True)
     (h,) = tg.grad((g * u).sum(), t, create_graph=True)
     (found,) = tg.grad((h * v).sum(), t)
@@ -321,7 +321,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--only", nargs="*", help="programs by name")
     options = parser.parse_args()
-    cases = native.cases()
+    cases = native_programs.cases()
     chosen = [make for make in JAX if not options.only or make.__name__ in options.only]
     torch.set_default_dtype(torch.float64)
     for make in chosen:
