@@ -16,6 +16,7 @@ from tapegrad.native.derivative import (
     LANES,
     Derivative,
     component,
+    entry,
     forward,
     kept,
     moving_of,
@@ -141,13 +142,10 @@ def jacfwd(of: CompiledFunction) -> Derivative:
 def jvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and derivative along a direction."""
     moving = moving_of(argnums)
-    run, spread, value, tangent = _forward(of, moving), spreading(moving, 1), component(0), component(1)
-
-    def jvp(*args):
-        out = run(args[:-1], spread(args[-1]))
-        return value(out), tangent(out)
-
-    compiled = whole(jvp)
+    space: Namespace = {"run": _forward(of, moving), "spread": spreading(moving, 1)}
+    space |= {"value": component(0), "tangent": component(1)}
+    text = "out = run(args[:-1], spread(args[-1]))\nreturn value(out), tangent(out)"
+    compiled = entry("jvp", of, text, space, 1)
     return Derivative("jvp", of, compiled, moving, pushing.jvp_stub(of.primal, compiled, moving, 1))
 
 

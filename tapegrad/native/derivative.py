@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import textwrap
 from collections.abc import Callable, Hashable, Sequence
 from types import CodeType
 from typing import Any
@@ -322,6 +323,7 @@ class Derivative:
     ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
+        self._in_a_tuple = bool(compiled.py_func.__code__.co_flags & inspect.CO_VARARGS)
         self._of_tensors: Callable[..., Any] | None = None
         self._tapegrad_made_of = (name, how, of.primal)
         if recorded_by is None:
@@ -347,7 +349,9 @@ class Derivative:
 
     def __call__(self, *args: Any) -> Any:
         for x in args:
-            if (type(x) is not ndarray or not x.dtype.isnative) and type(x) is not float:
+            if type(x) is not float and (
+                type(x) is not ndarray or (self._in_a_tuple and not x.dtype.isnative)
+            ):
                 if self._takes_tensors(args):
                     return self._of_tensors(*args)
                 break
@@ -356,6 +360,7 @@ class Derivative:
         except explain.OF_COMPILERS as error:
             if not explain.compiling(error):
                 raise
+            self._takes_tensors(args)  # refuses other byte orders
             code = self.__wrapped__.py_func.__code__
             if not code.co_flags & inspect.CO_VARARGS:
                 args = args[: code.co_argcount]  # behind them may stand a direction
@@ -364,7 +369,7 @@ class Derivative:
     def _takes_tensors(self, args: tuple[Any, ...]) -> bool:
         """Whether some of these are Tensors; refuses what neither Tensors nor compiled code take."""
         for x in args:
-            if isinstance(x, ndarray) and not x.dtype.isnative:  # of `*args` Numba sees no byte order
+            if isinstance(x, ndarray) and not x.dtype.isnative:  # which Numba sees of no array in a tuple
                 raise DTypeError(
                     f"{self.__name__}: an argument is of the other byte order, {x.dtype.str}; pass "
                     "x.astype(x.dtype.newbyteorder('='))"
@@ -377,6 +382,22 @@ class Derivative:
                 "and backward"
             )
         return True
+
+
+def entry(name: str, of: CompiledFunction, text: str, space: Namespace, directions: int = 0) -> Compiled:
+    """Return the compiled function of a name and body, in whose text `args` are its arguments, and held.
+
+    It has as many parameters as `of`, and one for directions, where no caller can leave any out: Numba finds
+    an argument's type in less time where that is no part of a tuple, and sees its byte order.
+    """
+    code, space = of.py_func.__code__, {"np": np, "__name__": __name__, **space}
+    if code.co_flags & inspect.CO_VARARGS or code.co_kwonlyargcount or of.py_func.__defaults__:
+        head, held = "*given", "given[:]"
+    else:
+        head = "".join(f"a{k}, " for k in range(code.co_argcount + directions))
+        held = f"({head})"
+    exec(f"def {name}({head}):\n    args = {held}\n{textwrap.indent(text, '    ')}\n", space)
+    return whole(space[name])
 
 
 def moving_of(argnums: int | Sequence[int]) -> tuple[int, ...]:
@@ -411,29 +432,29 @@ def kept(make: Callable[..., Derivative]) -> Callable[..., Derivative]:
     return made
 
 
+def _of_first_order(of: CompiledFunction, moving: tuple[int, ...]) -> tuple[Intrinsic, tuple[Any, ...]]:
+    """Return ``run(args, none)``, which gives value and gradient and lets go of `args`, and its `none`."""
+    run = recorded(twin_of(of.primal, ()), moving, (), (0,))
+    return releasing(run, 2, (0,)), ((),) * len(moving)
+
+
 @kept
 def value_and_grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of value and gradient."""
     moving = moving_of(argnums)
-    run, none, value = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving), component(0)
-
-    def value_and_grad(*args):
-        out, found = run(args, none)
-        return value(out), found[0]
-
-    return Derivative("value_and_grad", of, whole(value_and_grad), moving)
+    run, none = _of_first_order(of, moving)
+    text = "out, found = run(args, none)\nreturn value(out), found[0]"
+    compiled = entry("value_and_grad", of, text, {"run": run, "none": none, "value": component(0)})
+    return Derivative("value_and_grad", of, compiled, moving)
 
 
 @kept
 def grad(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the gradient."""
     moving = moving_of(argnums)
-    run, none = recorded(twin_of(of.primal, ()), moving, (), (0,)), ((),) * len(moving)
-
-    def grad(*args):
-        return run(args, none)[1][0]
-
-    return Derivative("grad", of, whole(grad), moving)
+    run, none = _of_first_order(of, moving)
+    compiled = entry("grad", of, "return run(args, none)[1][0]", {"run": run, "none": none})
+    return Derivative("grad", of, compiled, moving)
 
 
 @kept
@@ -441,12 +462,9 @@ def hvp(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivative:
     """Return the function of the Hessian times a direction."""
     moving = moving_of(argnums)
     run, spread = recorded(twin_of(of.primal, (1,)), moving, (1,), (1,)), spreading(moving, 1)
-    run = releasing(run, 2, (0, 1))
-
-    def hvp(*args):
-        return run(args[:-1], spread(args[-1]))[1][0]
-
-    return Derivative("hvp", of, whole(hvp), moving)
+    space: Namespace = {"run": releasing(run, 2, (0, 1)), "spread": spread}
+    compiled = entry("hvp", of, "return run(args[:-1], spread(args[-1]))[1][0]", space, 1)
+    return Derivative("hvp", of, compiled, moving)
 
 
 @kept
@@ -458,14 +476,9 @@ def taylor(of: CompiledFunction, order: int, argnums: int | Sequence[int]) -> De
     run, spread = forward(twin_of(of.primal, (-order, 0)), moving, (-order, 0)), spreading(moving, order)
     space: Namespace = {f"c{k}": component(k) for k in range(order + 1)}
     terms = ", ".join(f"c{k}(out)" for k in range(order + 1))
-    space["np"] = np
-    exec(f"def terms(out):\n    return np.array([{terms}])", space)
-    run, read = releasing(run, 2, (0, 1)), piece(space["terms"])
-
-    def taylor(*args):
-        return read(run(args[:-1], spread(args[-1])))
-
-    return Derivative("taylor", of, whole(taylor), (order, *moving))
+    space |= {"run": releasing(run, 2, (0, 1)), "spread": spread}
+    text = f"out = run(args[:-1], spread(args[-1]))\nreturn np.array([{terms}])"
+    return Derivative("taylor", of, entry("taylor", of, text, space, 1), (order, *moving))
 
 
 LANES = 4  # columns of a Hessian that one run gives

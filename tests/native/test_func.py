@@ -2,6 +2,7 @@
 
 import math
 import sys
+from itertools import product
 
 import numba
 import numpy as np
@@ -362,6 +363,23 @@ def test_a_hessian_by_a_number_that_raises_lets_go_of_other_arguments():
     assert sys.getrefcount(a) == held
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("make", [tg.func.grad, tg.func.value_and_grad, tg.func.hvp, tg.func.jvp])
+def test_derivatives_that_raise_let_go_of_arguments(make):
+    for given, read in ("x, a", "a[0]"), ("x, a=None", "a[0]"), ("x, *more", "more[0][0]"):
+        space = {}
+        text = f"def f({given}):\n    if {read} < 0.0:\n        raise ValueError('below zero')\n"
+        exec(f"{text}    return x * {read}", space)
+        derivative, a = make(tg.njit(space["f"])), np.ones(2)
+        more = (3.0,) if make in (tg.func.hvp, tg.func.jvp) else ()
+        derivative(2.0, a, *more)
+        a[0], held = -1.0, sys.getrefcount(a)
+        for _ in range(10):
+            with pytest.raises(ValueError, match="below zero"):
+                derivative(2.0, a, *more)
+        assert sys.getrefcount(a) == held, given
+
+
 def test_an_argument_left_out_has_its_default():
     cubed = tg.njit(lambda x, scale=2.0, n=3: scale * x**n)
     assert tg.func.grad(cubed)(2.0) == 24.0
@@ -436,17 +454,23 @@ def test_jacobians_and_series_of_compiled_functions_take_tensors():
 
 def test_arrays_of_the_other_byte_order_are_refused():
     """Numba takes them for native ones where a function of `*args` was compiled for these."""
-    x = np.array([0.5, 1.5])
-    for derivative in (tg.func.grad, tg.func.value_and_grad, tg.func.hessian):
-        of = derivative(rosenbrock)
-        of(x)
+    x, swapped = np.array([0.5, 1.5]), np.array([0.5, 1.5], ">f8")
+    by_default = tg.njit(lambda x, more=1.0: x[0] * x[1] * more)
+    of_many = tg.njit(lambda *xs: xs[0][0] * xs[0][1])
+    for make, f in product(
+        (tg.func.grad, tg.func.value_and_grad, tg.func.hessian), (rosenbrock, by_default, of_many)
+    ):
+        of = make(f)
+        before = of(x)
         with pytest.raises(DTypeError, match="byte order, >f8"):
-            of(x.astype(">f8"))
-    along = tg.func.hvp(rosenbrock)
-    along(x, x)
-    for args in ((x.astype(">f8"), x), (x, x.astype(">f8"))):
-        with pytest.raises(DTypeError, match="byte order"):
-            along(*args)
+            of(swapped)
+        np.testing.assert_equal(of(x), before)
+    for make, more in (tg.func.hvp, ()), (tg.func.jvp, ()), (tg.func.taylor, (3,)):
+        along = make(rosenbrock, *more)
+        along(x, x)
+        for args in ((swapped, x), (x, swapped)):
+            with pytest.raises(DTypeError, match="byte order"):
+                along(*args)
 
 
 def test_hessian_by_a_matrix_has_its_axes_twice():
