@@ -1,11 +1,11 @@
-"""Compiled programs in this tree and in another one, perhaps of an earlier version: value and gradient.
+"""Compiled programs in this tree and in another one, perhaps of an earlier version: gradients.
 
     python -m tests.benchmarks.trees OTHER [--rounds 30] [--only heat solve ...]
 
 OTHER is the top of the other tree. Each tree has a process, which imports `tapegrad` of there; the programs
-are those of this tree's `native`, `native_arrays` and `native_linalg` (3 x 3). Their gradients are compared
-first, then the processes take turns of some 5 ms; printed are the best times in microseconds of a call, their
-ratio, and the median of the ratios of turns. What a tree refuses is named.
+are those of this tree's `native`, `native_arrays`, `native_linalg` (3 x 3) and `gradbench`. Their gradients
+are compared first, then the processes take turns of some 5 ms; printed are the best times in microseconds of
+a call, their ratio, and the median of the ratios of turns. What a tree refuses is told.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -25,20 +27,24 @@ HERE = Path(__file__).parents[2]
 
 
 def programs(tg, np):
-    """By name a function that makes the call to be timed, which gives value and gradient."""
+    """By name a function that makes what is called, for the parts of a gradient, and its arguments."""
     from . import native_arrays, native_linalg, native_programs
+    from .gradbench import problems, tools
 
     found = {}
     for name, (primal, x, args) in native_programs.cases().items():
-        found[name] = lambda f=primal, v=(x, *args): (tg.func.value_and_grad(f), v)
+        found[name] = lambda f=primal, v=(x, *args): (tg.func.grad(f), v)
     for name, program, _, operands, places in native_arrays.cases():
         found[name] = lambda f=program, v=operands, k=tuple(places): (
-            tg.func.value_and_grad(native_arrays.of_numpy(f), k),
+            tg.func.grad(native_arrays.of_numpy(f), k),
             v,
         )
     matrices, weights = native_linalg.programs(3)
     for f, a in matrices.items():
-        found[f"{f.__name__}, 3 x 3"] = lambda f=f, v=(a, weights): (tg.func.value_and_grad(tg.njit(f)), v)
+        found[f"{f.__name__}, 3 x 3"] = lambda f=f, v=(a, weights): (tg.func.grad(tg.njit(f)), v)
+    for (name, problem), size in product(problems.PROBLEMS.items(), "SM"):
+        given = partial(problem.inputs, *problem.sizes[size], seed=31337)
+        found[f"{name} {size}"] = lambda p=problem, v=given: (tools.Njit().derivative(p), v())
     return found
 
 
@@ -63,8 +69,8 @@ def serve(tree):
                 answer = (time.perf_counter() - begin) / count
             else:
                 f, values = made[name] = known[name]()
-                gradient = f(*values)[1]
-                parts = gradient if isinstance(gradient, tuple) else (gradient,)
+                found = f(*values)
+                parts = [found] if isinstance(found, np.ndarray) else found
                 answer = [float(v) for part in parts for v in np.ravel(part)]
         except Exception as error:
             answer = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
