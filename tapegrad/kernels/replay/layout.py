@@ -147,6 +147,7 @@ WALK_WORDS = SUMS + 2 * SUMS_WORDS
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64
+WEAK_LIST_AT = 72  # of an array: what refers to it weakly
 C_CONTIGUOUS, CONTIGUOUS, OWNER, ALIGNED, WRITEABLE = 1, 3, 4, 0x100, 0x400  # an array's flags
 C_ORDER = 0  # NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, SIZE_AT, ITEMS_AT, ALLOCATED_AT = 24, 16, 0, 8, 16, 24, 32
