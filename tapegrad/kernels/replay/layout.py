@@ -129,13 +129,15 @@ LENT = 4  # an array that others can write to weighs this part of its size: most
 WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = MATRIX_BATCH + 2 * MAXDIM  # that describe a factor of a product
 GEMV = 4  # before the addresses of products with a vector, in the table of those of matrices
+THREADS = 9  # there: the address of what says how many threads OpenBLAS has; 0 for another library
 GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then
 # the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
-NARROW = 512  # elements of a product of matrices up to which long sums are computed in parts,
-AT_ONCE = 1 << 19  # of so many multiplications, of which OpenBLAS copies no matrix
+# Up to so many elements of the result, or of a factor, products with more multiplications are computed in
+# parts of as many, of which OpenBLAS copies no matrix.
+NARROW, AT_ONCE = 10_000, 1_000_000
 MULTIPLICATIONS = 32  # of matrices, which take as long as an element elsewhere
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
