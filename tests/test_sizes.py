@@ -15,7 +15,7 @@ import tapegrad as tg
 from tapegrad.compilation.kinds import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
+from tapegrad.kernels.replay.layout import AT_ONCE
 from tapegrad.ops import kinks, lapack
 from tapegrad.ops.triangles import AT_ONCE as MULTIPLICATIONS
 from tapegrad.ops.triangles import (
@@ -356,8 +356,8 @@ def elements_of_long_sums(n):
 
 @crosses("kernels.replay.layout", "AT_ONCE")
 def products_of_long_sums(n):
-    for depth in (n // NARROW, n // NARROW + 1):
-        long_sums(2, NARROW // 2, depth)
+    for depth in (n // 1000, n // 1000 + 1):
+        long_sums(20, 50, depth)
 
 
 def long_sums(rows, columns, depth):
