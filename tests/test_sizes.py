@@ -15,7 +15,7 @@ import tapegrad as tg
 from tapegrad.compilation.kinds import Kind
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import AT_ONCE, NARROW
+from tapegrad.kernels.replay.layout import AT_ONCE
 from tapegrad.ops import kinks, lapack
 from tapegrad.ops.triangles import AT_ONCE as MULTIPLICATIONS
 from tapegrad.ops.triangles import (
@@ -356,20 +356,21 @@ def elements_of_long_sums(n):
 
 @crosses("kernels.replay.layout", "AT_ONCE")
 def products_of_long_sums(n):
-    for depth in (n // NARROW, n // NARROW + 1):
-        long_sums(2, NARROW // 2, depth)
+    for depth in (n // 1000, n // 1000 + 1):
+        long_sums(20, 50, depth)
 
 
 def long_sums(rows, columns, depth):
-    """The cotangent of a small factor, stored and added to; the other one lies in rows or in columns."""
+    """Cotangents of a small factor and a long one, stored and added to, that lie in rows or in columns."""
     for dtype in ("f", "d", "F", "D"):
         a = values(depth * rows, dtype).reshape(depth, rows)
         b, ct = (values(n * columns, dtype, 0.1, 0.9).reshape(n, columns) for n in (rows, depth))
         for order in ("C", "F"):
-            x, y = tg.tensor(np.array(a, order=order)), leaf(b)
+            x, y = leaf(np.array(a, order=order)), leaf(np.array(b, order=order))
             for out, times in ((x @ y, 1), (x @ y + x @ y, 2)):
-                (found,) = tg.grad(out, y, tg.tensor(ct))
-                compare(found, times * (np.conj(a.T) @ ct), 100 * depth**0.5 * np.finfo(dtype).eps)
+                by_x, by_y = tg.grad(out, [x, y], tg.tensor(ct))
+                compare(by_x, times * (ct @ np.conj(b.T)), 100 * columns**0.5 * np.finfo(dtype).eps)
+                compare(by_y, times * (np.conj(a.T) @ ct), 100 * depth**0.5 * np.finfo(dtype).eps)
 
 
 @crosses("ops.decompositions", "BLOCK", full=True)

@@ -70,6 +70,7 @@ def _proved() -> bool:
         and tuple(_word(strides + 8 * d) for d in range(3)) == array.strides
         and _word(at + layout.DESCR_AT) == id(array.dtype)
         and _word(at + layout.BASE_AT) == id(array.base)
+        and np.ndarray.__weakrefoffset__ == layout.WEAK_LIST_AT
         and ctypes.c_int32.from_address(at + layout.FLAGS_AT).value == array.flags.num
         and array.flags.num & layout.ALIGNED != 0
         and _word(id(pair) + layout.TUPLE_ITEMS_AT) == id(token)

@@ -42,21 +42,41 @@ def numpys(char: str, arguments: Mapping[str, tuple[int, int]]) -> tuple[np.dtyp
     arguments
         How many arguments each has, all of them addresses, and how many letters: Fortran wants their lengths.
     """
+    functions = _named(*(LETTERS[char] + key for key in arguments))
+    if functions is None:
+        return None
+    for function, (count, letters) in zip(functions, arguments.values(), strict=True):
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
+    found = dict(zip(arguments, functions, strict=True))
+    return np.dtype(np.int64 if _is_wide() else np.int32), found
+
+
+def numpys_threads() -> Address:
+    """Return the address of what says how many threads NumPy's OpenBLAS has; 0 if it has another library."""
+    found = _named("openblas_get_num_threads")
+    return ctypes.cast(found[0], ctypes.c_void_p).value or 0 if found else 0
+
+
+def _is_wide() -> bool:
+    """Whether NumPy's library has integers of 64 bits."""
     from numpy.linalg import _umath_linalg
 
-    wide = bool(getattr(_umath_linalg, "_ilp64", False))
+    return bool(getattr(_umath_linalg, "_ilp64", False))
+
+
+def _named(*names: str) -> list[Any] | None:
+    """The functions of NumPy's library by names in Fortran; None if one is missing."""
+    from numpy.linalg import _umath_linalg
+
     beside = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*")
     for place in (_umath_linalg.__file__, *map(str, beside)):
-        for name in WIDE if wide else NARROW:
+        for form in WIDE if _is_wide() else NARROW:
             try:
                 library = ctypes.CDLL(place)
-                found = {key: library[name.format(LETTERS[char] + key)] for key in arguments}
+                return [library[form.format(name)] for name in names]
             except (AttributeError, OSError):
                 continue
-            for key, (count, letters) in arguments.items():
-                found[key].restype = None
-                found[key].argtypes = [ctypes.c_void_p] * count + [ctypes.c_size_t] * letters
-            return np.dtype(np.int64 if wide else np.int32), found  # type: ignore[return-value]
     return None
 
 

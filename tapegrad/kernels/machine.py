@@ -60,15 +60,15 @@ def enter(address, what, state, extra, more):
 # sweep's; those that are in a checked build.
 QUICK = ("recording", "matching", "operands", "admitting", "values", "committing", "unrecorded", "comparing")
 TRUSTED = (
-    *QUICK, "words", "any_op", "parts", "gradients", "suspending", "watching", "loops", "memory",
+    *QUICK, "words", "any_op", "parts", "gradients", "suspending", "adopting", "watching", "loops", "memory",
     "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 OFFERED = (  # functions that `tapegrad.kernels.extensions` call
     "array_at", "basic", "commit", "constant", "constant_tensor", "flagged", "following", "hold",
-    "hold_roots", "kept_value", "leaves_of", "length", "matched_write", "needs_grad", "none_for", "operands",
-    "operate", "parts_by_rule", "place_of", "planned", "recorded_result", "release_held",
-    "same_kind", "shade_for", "value_of_record", "workspace", "written_words",
+    "hold_roots", "is_own_memory", "kept_value", "leaves_of", "length", "matched_write", "needs_grad",
+    "none_for", "operands", "operate", "parts_by_rule", "place_of", "planned", "recorded_result",
+    "release_held", "same_kind", "shade_for", "value_of_record", "workspace", "written_words",
 )  # fmt: skip
 Enter = Callable[[int, int, int, int], int]
 when_loaded: list[Callable[[Enter], None]] = []

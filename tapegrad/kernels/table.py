@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import abi, cache, emit
-from tapegrad.kernels.blas import numpys_products, scipys_products
+from tapegrad.kernels.blas import numpys_products, numpys_threads, scipys_products
 from tapegrad.kernels.locks import compiling
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -20,7 +20,7 @@ _slots: dict[tuple[Any, ...], int] = {}  # what a kernel computes -> its number
 _recipes: list[tuple[Any, ...]] = []
 _kernels = np.zeros((2048, layout.COLUMNS), np.int64)
 _casts = np.zeros((32, 8), np.int64)
-_blas = np.zeros(9, np.int64)  # whether products are for any size; by dtype code the addresses of each
+_blas = np.zeros(10, np.int64)  # whether products are for any size; by dtype code the addresses of each
 _operations = np.zeros((1024, layout.ROW), np.int64)
 _operations[:8, layout.FORM] = layout.NONE
 _operations[layout.CONS, layout.FORM] = layout.CHAIN
@@ -97,7 +97,7 @@ def cast(source: int, target: int) -> Address:
 def blas() -> None:
     """Find the products of each dtype: NumPy's, for any size, else SciPy's, for small ones."""
     known = numpys_products()
-    _blas[0] = bool(known)
+    _blas[0], _blas[layout.THREADS] = bool(known), numpys_threads() if known else 0
     known = known or scipys_products()
     for code, char in zip((4, 3, 2, 1), "FDfd", strict=True):  # a sweep looks whether the first is there
         _blas[layout.GEMV + code], _blas[code] = known[char].gemv, known[char].gemm

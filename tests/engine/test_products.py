@@ -1,5 +1,7 @@
 """Products of matrices in compiled sweeps: by NumPy's BLAS or SciPy's, into what a transpose was taken of."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ SHAPES = [
     ((5, 7), (5, 1)), ((5, 1), (5, 7)), ((2, 5, 1), (2, 5, 7)), ((40, 70), (40, 1)), ((40, 1), (40, 70)),
     *(((5, n), (5, 1)) for n in (SHORT_AXIS - 1, SHORT_AXIS, SHORT_AXIS + 1)),
     *(((n, 5), (n, 1)) for n in (SHORT_AXIS - 1, SHORT_AXIS, SHORT_AXIS + 1)),
+    ((2600, 20), (2600, 20)), ((20, 2600), (20, 20)), ((20, 20), (20, 2600)),  # in parts
 ]  # fmt: skip
 
 
@@ -29,7 +32,7 @@ def library(request, monkeypatch):
     table.blas()
     if request.param == "scipys":
         products = blas.scipys_products()
-        known = [0, *(products[char].gemm for char in "dfDF"), *(products[char].gemv for char in "dfDF")]
+        known = [0, *(products[char].gemm for char in "dfDF"), *(products[char].gemv for char in "dfDF"), 0]
         before = table._blas.copy()
         table._blas[:] = known
         yield request.param
@@ -74,6 +77,8 @@ def test_numpys_library_is_found_here():
     assert set(blas.numpys_products()) == set("fdFD")
     assert table.blas() is None
     assert table._blas[0] == 1
+    says_threads = ctypes.CFUNCTYPE(ctypes.c_int)(int(table._blas[layout.THREADS]))
+    assert 1 <= says_threads() <= 1024
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "used elsewhere"])

@@ -317,6 +317,18 @@ def array_at(address: int, owner: int, like: int, strides: int, flags: int) -> i
     return out
 
 
+def is_own_memory(tape: int, x: int, seen: int) -> int:
+    """Whether an array, and so many seen, see its memory alone; that may be of the stock (`tape.pool`)."""
+    g, base, latest, known = i64(shared()), obj(x).base, obj(tape).latest, 0
+    if base == 0:
+        return 1
+    if obj(base).type != g.ndarray_type:
+        return 0
+    for q in range(obj(latest).size):
+        known += i64(obj(latest).items)[q] == base
+    return obj(base).refcount == 1 + known + seen
+
+
 def shade_for(tape: int, value: int) -> int:
     """A new reference to what stands on a tape for an array that is not kept; 0 with an error set."""
     g, args = i64(shared()), stack(1)

@@ -394,6 +394,9 @@ def swept(held: int, m: int, n: int, how: int, out: int) -> int:
                 status = value_for(state, obj(root).tape, values, q, i64(held)[q])
         if status == DONE:
             status = attempt(state, held, n, how | WATCHED * (watch != g.none_at_all))
+            for q in range(n):
+                if i64(i64(state).result_arrays)[q] != 0:
+                    i64(values)[q] = i64(i64(state).result_arrays)[q]  # perhaps what a rule has made
         if status == DONE:
             give_values(state, values, n, out)
             if how & ALL_LEAVES:

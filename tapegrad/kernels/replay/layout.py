@@ -129,13 +129,15 @@ LENT = 4  # an array that others can write to weighs this part of its size: most
 WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand
 MATRIX_WORDS = MATRIX_BATCH + 2 * MAXDIM  # that describe a factor of a product
 GEMV = 4  # before the addresses of products with a vector, in the table of those of matrices
+THREADS = 9  # there: the address of what says how many threads OpenBLAS has; 0 for another library
 GEMM_WORDS = 12  # of BLAS's arguments; behind them in SCRATCH come the words of both factors
 # Above this size of a matrix product BLAS runs in threads. Those of SciPy's library, which the compiled sweep
 # calls where NumPy's is not to be found, get in the way of those of NumPy's, which computed the product: then
 # the rule runs, with NumPy's.
 THREADED = 30_000  # multiplications
-NARROW = 512  # elements of a product of matrices up to which long sums are computed in parts,
-AT_ONCE = 1 << 19  # of so many multiplications, of which OpenBLAS copies no matrix
+# Up to so many elements of the result, or of a factor, products with more multiplications are computed in
+# parts of as many, of which OpenBLAS copies no matrix.
+NARROW, AT_ONCE = 10_000, 1_000_000
 MULTIPLICATIONS = 32  # of matrices, which take as long as an element elsewhere
 STRIDE = MAXDIM
 HEAD = (OPERANDS + 1) * MAXDIM
@@ -147,6 +149,7 @@ WALK_WORDS = SUMS + 2 * SUMS_WORDS
 
 # Offsets into the structs of CPython and NumPy, proved by `tapegrad.kernels.abi` before use.
 DATA_AT, NDIM_AT, DIMS_AT, STRIDES_AT, BASE_AT, DESCR_AT, FLAGS_AT = 16, 24, 32, 40, 48, 56, 64
+WEAK_LIST_AT = 72  # of an array: what refers to it weakly
 C_CONTIGUOUS, CONTIGUOUS, OWNER, ALIGNED, WRITEABLE = 1, 3, 4, 0x100, 0x400  # an array's flags
 C_ORDER = 0  # NPY_CORDER
 DIGIT_AT, SCALAR_AT, REFCOUNT_AT, TYPE_AT, SIZE_AT, ITEMS_AT, ALLOCATED_AT = 24, 16, 0, 8, 16, 24, 32

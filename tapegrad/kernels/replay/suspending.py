@@ -4,8 +4,8 @@ In between run rules in Python and hooks, and other threads where Python's lock 
 """
 
 from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.replay.adopting import take_part
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.links import deposit
 from tapegrad.kernels.replay.loops import checksum
 from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, has, size_of
 from tapegrad.kernels.replay.reading import following, operands
@@ -431,10 +431,7 @@ def run_rule(state: int, tape: int, log: int) -> int:
             part = i64(obj(found).items)[n]
             n += 1
             if part != g.none_at_all:
-                source = part + SCALAR_AT
-                if obj(part).type == g.ndarray_type:
-                    source = obj(part).data
-                if deposit(state, j, source) != DONE:
+                if take_part(state, tape, j, part) != DONE:
                     out = 0
                     invoke(g.no_memory)
         at = following(s.word, at, form)

@@ -1,6 +1,6 @@
 """Compiled: what a sweep does at a record, one function per template."""
 
-from tapegrad.kernels.dialect import copy, f32, f64, i64, invoke, u8, within, zero
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, u8, within, zero
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.memory import allocate, release
 from tapegrad.kernels.replay.reading import column
@@ -372,7 +372,6 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
     s = i64(state)
     args = s.scratch
     ints, size, function = i64(args), 1 << (WIDTHS >> 3 * code & 7), i64(s.gemm)[code]
-    done, part = 0, depth
     if depth == 1 and code < COMPLEX:
         if rows == 1 and (b_column == size or columns == 1):
             return multiple(s.walk, code, a, b, columns, out, kept)
@@ -399,14 +398,57 @@ def gemm(state: int, code: int, rows: int, columns: int, depth: int, a: int, a_r
         f32(one)[0], f32(one)[1], f32(factor)[0], f32(factor)[1] = 1.0, 0.0, 0.0, 0.0
     if kept:
         factor = one
-    if rows * columns <= NARROW and rows * columns * depth > AT_ONCE:
-        part = AT_ONCE // (rows * columns)
-    while done < depth:
-        ints[2] = min(part, depth - done)
-        invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b + done * b_row, args + 32,
-               a + done * a_column, args + 40, factor, out, args + 24)  # fmt: skip
-        done, factor = done + part, one
+    along, copied, done = long_extent(state, code, rows, columns, depth), 0, 0
+    whole = ints[along]
+    part, b_step, a_step, out_step = whole, b_row, a_column, 0
+    if along == 1:
+        b_step, a_step, out_step = 0, a_row, columns * size
+        if b_column != size and columns > 1:
+            copied = by_rows(state, code, b, b_row, b_column, depth, columns)
+        if copied != 0:
+            b, u8(args)[48], ints[4] = copied, 78, columns
+    if along != 0:
+        part = max(AT_ONCE * whole // (rows * columns * depth), 1)
+    while done < whole:
+        ints[along] = min(part, whole - done)
+        invoke(function, args + 48, args + 49, args, args + 8, args + 16, one, b + done * b_step, args + 32,
+               a + done * a_step, args + 40, factor, out + done * out_step, args + 24)  # fmt: skip
+        done += part
+        if along != 1:
+            factor = one
+    if copied != 0:
+        release(state, copied)
     return 0
+
+
+def long_extent(state: int, code: int, rows: int, columns: int, depth: int) -> int:
+    """Along what `gemm` computes a product of real matrices in parts: 1, rows; 2, the sum; 0, the whole.
+
+    Not where OpenBLAS has threads for it, nor where it has no quick way for the layout of parts.
+    """
+    s = i64(state)
+    threads, letters = i64(s.gemm)[THREADS], s.scratch + 48
+    if code >= COMPLEX or rows * columns * depth <= AT_ONCE or threads == 0:
+        return 0
+    if call(threads) & 0xFFFFFFFF != 1:
+        return 0
+    if columns * depth <= NARROW and u8(letters)[1] == 78:
+        return 1
+    return 2 * (rows * columns <= NARROW and (u8(letters)[0] == 78 or u8(letters)[1] == 84))
+
+
+def by_rows(state: int, code: int, source: int, row: int, column: int, rows: int, columns: int) -> int:
+    """A dense copy of a real matrix; 0 when memory is out."""
+    out = allocate(state, rows * columns << (WIDTHS >> 3 * code & 7))
+    if out == 0:
+        return 0
+    for i in range(rows):
+        for j in range(columns):
+            if code & 1:
+                f64(out)[i * columns + j] = f64(source + i * row + j * column)[0]
+            else:
+                f32(out)[i * columns + j] = f32(source + i * row + j * column)[0]
+    return out
 
 
 def gemv(state: int, code: int, rows: int, depth: int, a: int, a_row: int, a_column: int,

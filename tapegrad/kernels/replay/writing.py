@@ -7,7 +7,14 @@ changes nothing. All else, and what is wrong, is left to Python.
 """
 
 from tapegrad.kernels.dialect import address, call, i64, invoke, obj, share, shared, stack
-from tapegrad.kernels.replay.admitting import array_at, constant, needs_grad, same_kind, shade_for
+from tapegrad.kernels.replay.admitting import (
+    array_at,
+    constant,
+    is_own_memory,
+    needs_grad,
+    same_kind,
+    shade_for,
+)
 from tapegrad.kernels.replay.committing import commit
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched_write
@@ -559,18 +566,6 @@ def view_like(part: int, x: int, target: int) -> int:
         return part
     at = obj(target).data + obj(part).data - obj(x).data
     return array_at(at, target, part, obj(part).strides, ALIGNED | WRITEABLE)
-
-
-def is_own_memory(tape: int, x: int, seen: int) -> int:
-    """Whether an array, and so many seen, see its memory alone; that may be of the stock (`tape.pool`)."""
-    g, base, latest, known = i64(shared()), obj(x).base, obj(tape).latest, 0
-    if base == 0:
-        return 1
-    if obj(base).type != g.ndarray_type:
-        return 0
-    for q in range(obj(latest).size):
-        known += i64(obj(latest).items)[q] == base
-    return obj(base).refcount == 1 + known + seen
 
 
 def put_value(x: int, value: int) -> int:
