@@ -116,7 +116,7 @@ class Replay:
 
     def holds(self, matcher: Matcher) -> bool:
         """Whether all that the function reads besides arguments is as it was."""
-        return matcher.serial == self._serial and self._check is not None and self._check()
+        return matcher.serial == self._serial and self._check is not None and self._check.holds()
 
     def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any]) -> Any:
         """Call the function while it is watched."""
