@@ -284,6 +284,7 @@ class _Work:
         else:
             self.kind.in_vain = 0
             self.kind.pace.see()
+        matcher.by_python.clear()
         self.begin = self.call = None
         if self.aside:
             resume(self.aside.pop())

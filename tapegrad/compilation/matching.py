@@ -52,7 +52,6 @@ class Matcher(Leaver):
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
         self.left = self._warned = False
-        self.by_python.clear()
         self.state[layout.COMPUTED] = self.state[layout.SEEN] = 0
         places = self.program.places
         for k, x in enumerate(given):
