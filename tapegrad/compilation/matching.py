@@ -59,7 +59,7 @@ class Matcher(Leaver):
         handling = error_mode.get()
         if handling is not self.handling:
             self.handling = handling
-            self.reported, self._raising, _ = forward.reported(handling)
+            self.reported, self._raising, _ = forward.reported(handling, self.warns)
             self.state[layout.ERRORS_AT_FIRST] = id(handling)
             self.state[layout.ERRORS_REPORTED] = self.reported
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0

@@ -1053,7 +1053,7 @@ def test_an_operand_of_an_operation_is_looked_at_afterwards():
 
 LOOKS = {  # at what an operation before was of
     "at an operand of where": "m = np.isnan(y); z = np.where(m, 0.0, y); s = np.sum(z) / float(np.sum(~m))",
-    "by nanmean": "s = np.nanmean(y)",
+    "by nanmedian": "s = np.nanmedian(y)",
     "at an operand of a product": "z = y * 2.0; s = np.dot(z, x) * float(z[0].detach())",
     "at a choice": "m = y > 0.5; s = np.sum(np.where(m, y, x)); s = s * (2.0 if m.any() else 3.0)",
     "at what is reshaped": "z = y * 2.0; s = np.sum(np.kron(z, z) * z.reshape(-1)[0]); s = s * z[1].item()",
