@@ -20,7 +20,8 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, R
 POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
-PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
+PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
 UNKNOWN = object()
 NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
