@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import gc
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import CellType, MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.kernels import abi
+from tapegrad.core.compiled_methods import METH_O, builtin
+from tapegrad.kernels import abi, machine
+from tapegrad.kernels.replay import layout
 
 MISSING: Any = object()
+GET_OF_CLASS: Any = MappingProxyType.get
+OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 GLOBALS, ATTRIBUTES, ARRAYS = VOUCHED = ("globals", "attributes", "arrays")
 
 
@@ -30,25 +37,70 @@ class Entry(NamedTuple):
 
     def is_same(self) -> bool:
         """Whether it is as it was."""
-        return Check([self])()
+        try:
+            return self.get(self.of, self.key, MISSING) is self.value
+        except ValueError:  # of a variable of an outer function that was deleted
+            return False
+
+    def words(self) -> tuple[int, int, int] | None:
+        """Return words by which compiled code compares it; None where Python is to do it."""
+        get, of, key, value, *_ = self
+        if get is GET_OF_CLASS:
+            get, of = dict.get, gc.get_referents(of)[0]
+        if get is dict.get and isinstance(of, dict):
+            return id(of), id(key), 0 if value is MISSING else id(value)
+        if get is is_same_kind:
+            return id(of) + layout.TYPE_AT, 0, id(key)
+        place = _places().get((type(of), key)) if get is getattr else None
+        return None if place is None else (id(of) + place, 0, 0 if value is None else id(value))
 
 
 class Check:
-    """Entries that are compared, but for what somebody vouches for."""
+    """Entries that are compared, but for what somebody vouches for; most of them in compiled code."""
 
     def __init__(self, entries: Sequence[Entry], vouched: Collection[str] = ()) -> None:
         found = {(entry.get, id(entry.of), id(entry.key)): entry for entry in entries}
-        self._entries = [entry[:4] for entry in found.values() if entry.kind not in vouched]
+        self._kept = [entry for entry in found.values() if entry.kind not in vouched]
+        words = [entry.words() for entry in self._kept]
+        natively = [three for three in words if three is not None]
+        self._words = np.array([len(natively), *(word for three in natively for word in three)], np.int64)
+        self._is_unchanged = _is_unchanged()
+        self._others = [entry[:4] for entry, three in zip(self._kept, words, strict=True) if three is None]
 
-    def __call__(self) -> bool:
+    def holds(self) -> bool:
         """Whether all is as it was."""
+        if not self._is_unchanged(self._words):
+            return False
         try:
-            for get, of, key, value in self._entries:
+            for get, of, key, value in self._others:
                 if get(of, key, MISSING) is not value:
                     return False
         except ValueError:  # of a variable of an outer function that was deleted
             return False
         return True
+
+
+@functools.cache
+def _is_unchanged() -> Callable[[np.ndarray], bool]:
+    """Return the function of `kernels.replay.unchanged`."""
+    at = machine.load()[0](layout.IS_UNCHANGED, 0, 0, 0)
+    return builtin("is_unchanged", METH_O, at)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _places() -> dict[tuple[type, str], int]:
+    """Where functions and variables of outer ones keep what Python calls by these names, by examples."""
+
+    def example(first: object = 1, *, second: object = 2) -> None:
+        """A function that has all of these."""
+
+    named = [(example, name) for name in (*OF_FUNCTION, "__dict__")]
+    found = {}
+    for x, name in (*named, (CellType(object()), "cell_contents")):
+        places = abi.places_in(x, getattr(x, name))
+        if len(places) == 1:
+            found[type(x), name] = places[0]
+    return found
 
 
 def is_same_list(x: list[Any], items: tuple[Any, ...], _: Any) -> bool:

@@ -20,7 +20,8 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, R
 POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
-PRODUCTS = {op for op in REGISTRY.values() if op.multilinear} | {MEANING[np.prod], MEANING[np.cumprod]}
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
+PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
 UNKNOWN = object()
 NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
@@ -102,7 +103,7 @@ class Event(NamedTuple):
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
     A view may be one of `several` that one call made. Places of elements may be told by a function of the
-    operand, their `order`.
+    operand, their `order`. Of an invalid value the operation warns in the words `told`, if there are some.
     """
 
     op: Any  # a Primitive, or Passive
@@ -115,6 +116,7 @@ class Event(NamedTuple):
     writes: int | None = None
     several: bool = False
     order: Callable[..., Any] | None = None
+    told: str = ""
 
 
 def means(function: Callable[..., Any], op: Operation) -> bool:
@@ -195,8 +197,8 @@ class Trace(NamedTuple):
         What told the Tensors that operations have written to, by their number.
     several
         The numbers of those that are one of several views.
-    orders
-        What tells the places of elements that operations take, by their number.
+    orders, told
+        What tells the places of elements that operations take, and words of warnings, by their number.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -208,6 +210,7 @@ class Trace(NamedTuple):
     writes: dict[int, History]
     several: set[int]
     orders: dict[int, Callable[..., Any]]
+    told: dict[int, str]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -242,7 +245,7 @@ class Trace(NamedTuple):
                 owners[serial, at] = len(events) if writes is None else writes
             known[serial, at] = Source(RESULT, len(events))
             numbers[k] = len(events)
-            more = k in self.several, self.orders.get(k)
+            more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
         for k, call in self.calls.items():
             if call.events > 1 and k in numbers:

@@ -53,7 +53,9 @@ class Follower:
     telling
         Python's filters of warnings at the beginning of the call at work, and what shows warnings.
     handling, reported
-        NumPy's handling of errors of floating-point numbers, and which of them it tells of.
+        NumPy's handling of errors of floating-point numbers, and which of them it, or an operation, tells of.
+    warns
+        Whether some operation warns of invalid values in words of its own, whatever that handling is.
     learner
         What sees the operations once the call has left the paths, if it is learned from.
     why
@@ -93,7 +95,7 @@ class Follower:
         self.handling: Any = None
         self._raising: Any = None
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
-        self.reported = 0
+        self.reported, self.warns = 0, False
         self.ready: Path | None = None
         self._ids, self._numbers = array("q"), array("q")  # of Tensors, in order, and which these are
         self._known = 0  # of the events recorded again
@@ -150,6 +152,8 @@ class Follower:
         ids = np.fromiter(map(id, (*self.arguments, *self.results)), np.int64)
         order = np.argsort(ids)
         self._ids, self._numbers = array("q", ids[order].tobytes()), array("q", order.tobytes())
+        self.warns = any(path.program.warns for path in self.paths)
+        self.handling = None  # as what is reported depends on that
         self.state[layout.RUN_FUNCTION] = programs.address()
         self._stale = False
 

@@ -283,8 +283,8 @@ class Compiled(Programmed):
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
         recent = self._recent
-        if recent is not None and recent.shortcut is not None and not kwargs:
-            known = recent.shortcut(wanted, args)
+        if recent is not None and (shortcut := recent.shortcut) is not None and not kwargs:
+            known = shortcut(wanted, args)
             if known is not None:
                 return known
         if self._refused:

@@ -58,7 +58,7 @@ class Kind:
         self.learning = Learning(self.matcher, wait)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
-        self.shortcut: Shortcut | None = None
+        self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
         self.pace = Pace()
         self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
         x = value_of(given[0])
@@ -116,7 +116,7 @@ class Kind:
         """Compute calls like this one, which a path has served, by a shortcut, if they allow for that."""
         others, kwargs, trees = call.others()
         if not kwargs and call.is_flat and all(type(x) in (float, np.ndarray) for x in trees):
-            self.shortcut = Shortcut(self, call.f, call.where, trees, others)
+            self.shortcut = Shortcut(self, call.f, call.where, trees, others).compute
 
     def count_in_vain(self, what: str) -> None:
         """Count a call that a program was in vain for, and give up when there are many in a row."""
@@ -283,7 +283,8 @@ class _Work:
             self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0
-            self.kind.pace.seen += 1
+            self.kind.pace.see()
+        matcher.by_python.clear()
         self.begin = self.call = None
         if self.aside:
             resume(self.aside.pop())

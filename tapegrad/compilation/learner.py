@@ -79,6 +79,7 @@ class Learner:
         self._writes: dict[int, History] = {}
         self._several: set[int] = set()
         self._orders: dict[int, Callable[..., Any]] = {}
+        self._told: dict[int, str] = {}
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -157,6 +158,7 @@ class Learner:
             self._writes,
             self._several,
             self._orders,
+            self._told,
             self._arguments,
             self._histories,
             held,
@@ -238,6 +240,11 @@ class Learner:
         """Know what tells the places of elements that the latest operation took, by their values."""
         if self._is_latest(x):
             self._orders[len(self.entries) // WIDTH - 1] = order
+
+    def note_told(self, x: Handle, words: str) -> None:
+        """Know in which words the latest operation warns of invalid values."""
+        if self._is_latest(x):
+            self._told[len(self.entries) // WIDTH - 1] = words
 
     def _is_latest(self, x: Handle) -> bool:
         """Whether the operation listed last gave a Tensor."""

@@ -24,6 +24,7 @@ from tapegrad.core.base import Handle, value_of
 from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.operators import computed_with_warning
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
 
@@ -115,6 +116,8 @@ class Leaver(Follower):
                 base.extra(x).several = True
             if event.order is not None:
                 self.note_order(x, event.order)
+            if event.told:
+                self.note_told(x, event.told)
             self._recorded.append(x)
 
     def _held(self, x: weakref.ref[Handle]) -> Handle | None:
@@ -139,8 +142,11 @@ class Leaver(Follower):
             _enabled.set(True)
             flat = not self.program.active[j]
             known = flat or are_real_numbers(given)
-            with np.errstate(all="ignore") if j in self.by_python else nullcontext():
-                value = forward_of(event, given) if known else apply_event(event, given)._v
+            if event.told and j not in self.by_python:
+                value = computed_with_warning(event.told, event.op.forward, given)
+            else:
+                with np.errstate(all="ignore") if j in self.by_python else nullcontext():
+                    value = forward_of(event, given) if known else apply_event(event, given)._v
         finally:
             _enabled.set(before)
         target = self.program.targets[j]
@@ -230,3 +236,4 @@ class Leaver(Follower):
     note_value = _handed_on("note_value")
     note_several = _handed_on("note_several")
     note_order = _handed_on("note_order")
+    note_told = _handed_on("note_told")

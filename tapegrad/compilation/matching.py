@@ -52,7 +52,6 @@ class Matcher(Leaver):
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
         self.left = self._warned = False
-        self.by_python.clear()
         self.state[layout.COMPUTED] = self.state[layout.SEEN] = 0
         places = self.program.places
         for k, x in enumerate(given):
@@ -60,7 +59,7 @@ class Matcher(Leaver):
         handling = error_mode.get()
         if handling is not self.handling:
             self.handling = handling
-            self.reported, self._raising, _ = forward.reported(handling)
+            self.reported, self._raising, _ = forward.reported(handling, self.warns)
             self.state[layout.ERRORS_AT_FIRST] = id(handling)
             self.state[layout.ERRORS_REPORTED] = self.reported
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0

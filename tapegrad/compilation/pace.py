@@ -22,20 +22,20 @@ class Pace:
 
     Attributes
     ----------
-    seen
-        How many other calls have followed a program.
+    is_taken
+        Whether times are to be taken of the calls that come.
     """
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.is_taken, self._seen = False, 0
         self._wanted: Wanted | None = None
         self._recorded: list[float] = []
         self._followed: list[float] = []
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether times are to be taken of the calls that come."""
-        return self.seen >= BEFORE and len(self._followed) < TRIALS
+    def see(self) -> None:
+        """Count a call that has followed a program, and that no plan has computed."""
+        self._seen += 1
+        self.is_taken = self._seen >= BEFORE and len(self._followed) < TRIALS
 
     def take(self, wanted: Wanted, record: Callable[[], Outcome], follow: Callable[[], Outcome]) -> Outcome:
         """Return what a call gives, made in the one way or the other."""
@@ -46,6 +46,7 @@ class Pace:
         begin = time.perf_counter()
         found = record() if recorded else follow()
         (self._recorded if recorded else self._followed).append(time.perf_counter() - begin)
+        self.is_taken = self.is_taken and len(self._followed) < TRIALS
         return found
 
     def is_lost(self) -> bool:

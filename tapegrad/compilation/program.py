@@ -134,6 +134,8 @@ class Program:
         Of each event the number of that which gave the Tensor of its result: a write's is an earlier one.
     writes
         The events that write to the Tensor of one, by its number.
+    warns
+        Whether some operation warns of invalid values in words of its own.
     written, seen
         The writes, by their numbers; and the events by which a view written to sees the result.
     operands_brought
@@ -189,6 +191,7 @@ class Program:
         if any(event.writes is not None for event in events):
             self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
         self._find_writes()
+        self.warns = any(event.told for event in events)
         self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
         self.operands_brought = [
             (source, x)

@@ -116,7 +116,7 @@ class Replay:
 
     def holds(self, matcher: Matcher) -> bool:
         """Whether all that the function reads besides arguments is as it was."""
-        return matcher.serial == self._serial and self._check is not None and self._check()
+        return matcher.serial == self._serial and self._check is not None and self._check.holds()
 
     def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any]) -> Any:
         """Call the function while it is watched."""
@@ -181,7 +181,8 @@ class Replay:
         team = self._team(path, n, by_rows, threads)
         if not team or (pull and not by_rows and not path.is_number):
             return None
-        found = compute(team, leaves, pull, forward.reported(error_mode.get())[0])
+        reported, *_ = forward.reported(error_mode.get(), matcher.warns)
+        found = compute(team, leaves, pull, reported)
         if found is None:
             return None
         if not all(lanes.compared[pull] for lanes in team):

@@ -75,6 +75,8 @@ class Shortcut:
 
     def __init__(self, kind: Kind, f: Any, where: Where, given: Sequence[Any], others: Sequence[Any]) -> None:
         self._kind, self._work, self._matcher, self._replay = kind, kind.work, kind.matcher, kind.replay
+        self._pace, self._learning, lock = kind.pace, kind.learning, kind.learning.lock
+        self._acquire, self._release = lock.acquire, lock.release
         self._f, (places, self._several), self._where = f, where, where
         self._takes = [
             (q, k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), getattr(x, "dtype", None))
@@ -86,7 +88,7 @@ class Shortcut:
         self._follow, self._begin_again = _follow(), self._begin
         self._asked: tuple[Wanted, tuple[Any, ...]] | None = None  # by the call at work
 
-    def __call__(self, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    def compute(self, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Return the value and derivatives; None where more is to be done, or looked at."""
         matcher, replay = self._matcher, self._replay
         path = matcher.ready if replay is None else matcher.path
@@ -96,18 +98,17 @@ class Shortcut:
             or (plan := planning.plan) is None
             or wanted.directed
             or plan.rows.calls
-            or self._kind.pace.is_taken
+            or self._pace.is_taken
             or len(args) < self._least
             or error_mode.get() is not matcher.handling
             or _enabled.get() is not True
             or OPEN
         ):
             return None
-        learning = self._kind.learning
-        if not learning.lock.acquire(False):
+        if not self._acquire(False):
             return None
         try:
-            if learning.tasks:
+            if self._learning.tasks:
                 return None
             if replay is None:
                 if path is not matcher.ready or path is not matcher.paths[0]:
@@ -135,10 +136,9 @@ class Shortcut:
             value = path.value()
             if not wanted.pull:
                 return value, None
-            parts = [part() for part in path.parts]
-            return value, tuple(parts) if self._several else parts[0]
+            return value, tuple([part() for part in path.parts]) if self._several else path.parts[0]()
         finally:
-            learning.lock.release()
+            self._release()
 
     def _is_known(self, args: tuple[Any, ...]) -> bool:
         """Whether all other arguments are those of calls that were watched."""
@@ -147,7 +147,6 @@ class Shortcut:
     def _called(self, plan: Plan, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Call the function while operations are compared; None if the plan has computed what it does."""
         matcher, work, words, known = self._matcher, self._work, plan.rows.memory, False
-        matcher.by_python.clear()
         try:
             try:
                 self._kind.calls += 1

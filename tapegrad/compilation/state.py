@@ -9,7 +9,6 @@ from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
-    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     ModuleType,
@@ -22,8 +21,10 @@ from tapegrad.compilation.allowed import CONTAINERS, TUPLE_FIELD, is_known_funct
 from tapegrad.compilation.comparing import (
     ARRAYS,
     ATTRIBUTES,
+    GET_OF_CLASS,
     GLOBALS,
     MISSING,
+    OF_FUNCTION,
     Entry,
     dict_of,
     is_same_array,
@@ -40,7 +41,6 @@ NEVER_CHANGE = (
     type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range, CodeType,
 )  # fmt: skip
 FUNCTIONS = (BuiltinFunctionType, MethodDescriptorType, np.ufunc, type(np.sum), TUPLE_FIELD)
-OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__")
 NOT_CALLED = {  # members of a class that nothing calls, nor reads without their names
     "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__",
     "__dataclass_fields__", "__dataclass_params__", "__dict__", "__doc__", "__firstlineno__", "__hash__",
@@ -48,7 +48,6 @@ NOT_CALLED = {  # members of a class that nothing calls, nor reads without their
     "__static_attributes__", "__weakref__",
 }  # fmt: skip
 MOST_ENTRIES = 1 << 14  # that are compared
-GET_OF_CLASS: Any = MappingProxyType.get
 
 
 class State:

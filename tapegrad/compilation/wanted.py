@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tapegrad.core.base import value_of
 from tapegrad.func.calls import Call
@@ -11,7 +12,8 @@ from tapegrad.func.transforms import pull_number, pull_twice
 from tapegrad.tensor import tensor
 
 
-class Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
     """What a call is to give besides the value.
 
     Attributes
@@ -40,7 +42,7 @@ VALUE = Wanted("compile", False, lambda call, found: None)
 VALUE_AND_GRADIENT = Wanted("value_and_grad", True, _gradient)
 GRADIENT = Wanted("grad", True, _gradient)
 PRODUCT = Wanted("hvp", True, pull_twice, True)
-LEFT_PRODUCT = PRODUCT._replace(what="vhp")  # the same, as the Hessian is symmetric
+LEFT_PRODUCT = replace(PRODUCT, what="vhp")  # the same, as the Hessian is symmetric
 
 
 def direction_of(call: Call) -> list[Any]:

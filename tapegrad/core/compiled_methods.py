@@ -288,13 +288,11 @@ def _address(name: str) -> Address:
 
 def _slots(kind: type[Any], names: tuple[str, ...]) -> list[int] | None:
     """Where objects of the type keep these slots; None if that cannot be told."""
-    probe = object.__new__(kind)
-    words = (ctypes.c_int64 * (kind.__basicsize__ // 8)).from_address(id(probe))
-    found = []
+    probe, found = object.__new__(kind), []
     for name in names:
         token = object()
         setattr(probe, name, token)
-        places = [8 * k for k, word in enumerate(words) if word == id(token)]
+        places = abi.places_in(probe, token)
         delattr(probe, name)
         if len(places) != 1:
             return None

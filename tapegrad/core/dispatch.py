@@ -508,6 +508,13 @@ def note_order(x: Handle, order: Callable[..., Any]) -> None:
         matcher.note_order(x, order)
 
 
+def note_told(x: Handle, words: str) -> None:
+    """Note on what has just been computed in which words the operation warns of invalid values."""
+    matcher = in_force("matcher")
+    if matcher is not None:
+        matcher.note_told(x, words)
+
+
 def note_value() -> None:
     """Let a program that learns operations know that the value of the next one is not what its op gives."""
     matcher = in_force("matcher")

@@ -6,6 +6,7 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from tapegrad.core.dispatch import (
     expect_flat,
     is_compared,
     note_flat,
+    note_told,
     position_of_leaf,
     sequence,
     with_metadata,
@@ -273,14 +275,35 @@ def constant_value(x: Operand) -> Any:
     return constant_of(np.positive, x) if is_compared() else value_of(x)
 
 
-def constant_of(function: Callable[..., Any], *operands: Operand) -> Any:
-    """Return what one of `OF_VALUES`, or a ufunc, gives; of Tensors a Tensor, where a program compares."""
-    if not is_compared() or not any(map(is_tensor, operands)):
-        return function(*map(value_of, operands))
-    known = expect_flat(function, operands)
+def constant_of(function: Callable[..., Any], *operands: Operand, told: str = "") -> Any:
+    """Return what one of `OF_VALUES`, or a ufunc, gives; of Tensors a Tensor, where a program compares.
+
+    Of invalid values it warns in the words `told`, if there are some, however NumPy handles them.
+    """
+    compared = is_compared() and any(map(is_tensor, operands))
+    known = expect_flat(function, operands) if compared else None
     if known is not None:
         return known
-    return note_flat(wrap(as_tape_value(function(*map(value_of, operands)))), function, operands)
+    values = [value_of(x) for x in operands]
+    found = computed_with_warning(told, function, values) if told else function(*values)
+    if not compared:
+        return found
+    found = note_flat(wrap(as_tape_value(found)), function, operands)
+    if told:
+        note_told(found, told)
+    return found
+
+
+def computed_with_warning(words: str, ufunc: Callable[..., Any], values: Sequence[Any]) -> Any:
+    """Return what a ufunc gives; of invalid values it warns in these words, however NumPy handles them."""
+    try:
+        with np.errstate(invalid="raise"):
+            return ufunc(*values)
+    except FloatingPointError:
+        pass
+    warnings.warn(words, RuntimeWarning, stacklevel=7)  # in the code that calls NumPy's function
+    with np.errstate(invalid="ignore"):
+        return ufunc(*values)
 
 
 @implements(np.power, by_shapes=True)

@@ -239,6 +239,11 @@ def destructor_of(cls: type) -> Address:
     return _word(id(cls) + DESTRUCTOR_AT)
 
 
+def places_in(x: object, part: object) -> list[int]:
+    """Return where an object refers to another one, in bytes from its beginning."""
+    return [at for at in range(0, type(x).__basicsize__, 8) if _word(id(x) + at) == id(part)]
+
+
 def owner_of(array: np.ndarray) -> np.ndarray:
     """Return the array in whose memory an array lies; `as_strided` puts something between."""
     while array.base is not None:

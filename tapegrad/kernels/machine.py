@@ -61,7 +61,7 @@ def enter(address, what, state, extra, more):
 QUICK = ("recording", "matching", "operands", "admitting", "values", "committing", "unrecorded", "comparing")
 TRUSTED = (
     *QUICK, "words", "any_op", "parts", "gradients", "suspending", "adopting", "watching", "loops", "memory",
-    "entry",
+    "unchanged", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 OFFERED = (  # functions that `tapegrad.kernels.extensions` call

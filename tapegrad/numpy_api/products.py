@@ -21,6 +21,7 @@ from tapegrad.numpy_api.tables import into, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.lapack import LU
+from tapegrad.ops.primitive import Primitive
 from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor, wrap
 
 TERMS = 1 << 14  # of an einsum of several operands, above which they are multiplied in pairs
@@ -102,13 +103,18 @@ def solve(a: Operand, b: Operand) -> TensorOrArray:
     return apply_keeping_factors("solve", a, b)
 
 
-@undisturbed
 def apply_keeping_factors(name: str, *operands: Operand) -> Tensor:
-    """Compute an op of one large matrix and perhaps others; what is recorded keeps the LU factors of that."""
-    lu = LU.of(like_of(operands[0])) if any(map(needs_derivative, operands)) else None
-    found = apply(REGISTRY[name], operands, None if lu is None else {"lu": lu})
-    if lu is not None:
-        save_arrays([found], [lu])
+    """Compute an op of a matrix and perhaps others; what is recorded keeps the LU factors of a large one."""
+    keeps = LU.of(like_of(operands[0])) is not None and any(map(needs_derivative, operands))
+    return _apply_keeping(REGISTRY[name], *operands) if keeps else apply(REGISTRY[name], operands)
+
+
+@undisturbed
+def _apply_keeping(op: Primitive, *operands: Operand) -> Tensor:
+    lu = LU.of(like_of(operands[0]))
+    assert lu is not None
+    found = apply(op, operands, {"lu": lu})
+    save_arrays([found], [lu])
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.core.base import Axis, DType, NotGiven, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared, note_parts
-from tapegrad.core.operators import constant_value
+from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate
 from tapegrad.numpy_api.indexing import where
@@ -209,11 +209,33 @@ def nancumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Ou
 
 def _present(axis: Axis, missing: np.ndarray, where: Operand | NotGiven, keepdims: bool) -> np.ndarray:
     """The number of elements that count."""
-    mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
-    return np.sum(mask, axis=axis, keepdims=keepdims)
+    mask = ~missing if where is NOT_GIVEN else ~missing & np.asarray(plain(where), bool)
+    return np.sum(mask, axis=axis, keepdims=keepdims, dtype=float)
 
 
-@composed(np.nanmean)
+def _ones(count: np.ndarray, words: str) -> np.ndarray:
+    """1 for each number of elements that count, nan for none, of which it warns.
+
+    In a program it is a quotient, whose error of numbers tells of that.
+    """
+    return constant_of(np.divide, count, count, told=words)
+
+
+def _over(total: Tensor, count: np.ndarray, words: str) -> TensorOrArray:
+    """A sum over the number of elements that count; nan for none, of which it warns."""
+    ones = _ones(count, words)
+    if like_of(total).dtype.kind != "c":
+        return total / _divisor(count * ones, total.dtype)
+    found = total / _divisor(np.maximum(count, 1.0), total.dtype)  # as complex nan is an error of numbers
+    return np.where(np.isnan(ones), found.dtype.type(complex(np.nan, np.nan)), found)
+
+
+def _divisor(count: np.ndarray, dtype: DType) -> Any:
+    """Numbers to divide by in a dtype."""
+    return astype(count, np.dtype(dtype)) if is_tensor(count) else np.asarray(count, dtype)[()]
+
+
+@composed(np.nanmean, by_shapes=True)
 def nanmean(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None,
     keepdims: bool | NotGiven = NOT_GIVEN, *, where: Any = NOT_GIVEN,
@@ -222,15 +244,12 @@ def nanmean(
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     a, missing = _filled(a, 0.0)
     count = _present(axis, missing, where, keep)
-    if not np.all(count):
-        warnings.warn("nanmean: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
     rest = {} if where is NOT_GIVEN else {"where": where}
     total = np.sum(a, axis=axis, dtype=dtype, keepdims=keep, **rest)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return total / np.asarray(count, total.dtype)[()]
+    return _over(total, count, "nanmean: nothing but nan in a slice")
 
 
-@composed(np.nanvar)
+@composed(np.nanvar, by_shapes=True)
 def nanvar(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
     keepdims: bool | NotGiven = NOT_GIVEN, *, where: Operand | NotGiven = NOT_GIVEN,
@@ -240,22 +259,20 @@ def nanvar(
     ddof = degrees("nanvar", ddof, correction)
     keep = keepdims is not NOT_GIVEN and bool(keepdims)
     filled, missing = _filled(a, 0.0)
-    mask = ~missing if where is NOT_GIVEN else ~missing & plain(where)
+    mask = ~missing if where is NOT_GIVEN else ~missing & np.asarray(plain(where), bool)
     count = _present(axis, missing, where, True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if mean is NOT_GIVEN:
-            total = np.sum(filled, axis=axis, dtype=dtype, keepdims=True, where=mask)
-            mean = total / np.asarray(count, total.dtype)[()]
-        off = np.where(mask, filled - mean, filled.dtype.type(0))
-        squares = np.real(off * np.conj(off)) if np.iscomplexobj(like_of(off)) else off * off
-        total = np.sum(squares, axis=axis, dtype=dtype, keepdims=keep)
-        freedom = np.reshape(count, shape_of(total)) - ddof
-        if np.any(freedom <= 0):
-            warnings.warn("nanvar: no degrees of freedom in a slice", RuntimeWarning, stacklevel=4)
-        return total / np.where(freedom <= 0, np.nan, freedom).astype(total.dtype)[()]
+    if mean is NOT_GIVEN:
+        rest: Any = {} if where is NOT_GIVEN else {"where": where}
+        total = np.sum(filled, axis=axis, dtype=dtype, keepdims=True, **rest)
+        mean = total / _divisor(np.maximum(count, 1.0), total.dtype)
+    off = np.where(mask, filled - mean, like_of(filled).dtype.type(0))
+    squares = np.real(off * np.conj(off)) if np.iscomplexobj(like_of(off)) else off * off
+    total = np.sum(squares, axis=axis, dtype=dtype, keepdims=keep)
+    freedom = np.maximum((count if keep else _present(axis, missing, where, False)) - ddof, 0.0)
+    return _over(total, freedom, "nanvar: no degrees of freedom in a slice")
 
 
-@composed(np.nanstd)
+@composed(np.nanstd, by_shapes=True)
 def nanstd(
     a: Operand, axis: Axis = None, dtype: DType = None, out: Out = None, ddof: float = 0,
     keepdims: bool | NotGiven = NOT_GIVEN, *, where: Operand | NotGiven = NOT_GIVEN,
@@ -276,15 +293,16 @@ def _extreme(function: Callable[..., Any], fill: float, name: str) -> Callable[.
             rest["where"] = where
         filled, missing = _filled(a, fill)
         found = function(filled, axis=axis, keepdims=keep, **rest)
-        mask = missing if where is NOT_GIVEN else missing | ~np.asarray(plain(where), bool)
-        nothing = np.all(mask, axis=axis, keepdims=keep) if missing.size and initial is NOT_GIVEN else False
-        if not np.any(nothing):
+        if initial is not NOT_GIVEN or not missing.size:
             return found
-        warnings.warn(f"{name}: nothing but nan in a slice", RuntimeWarning, stacklevel=4)
-        return np.where(nothing, found.dtype.type(np.nan), found)
+        count = _present(axis, missing, where, keep)
+        if not is_tensor(count) and np.all(count):
+            return found
+        ones = _ones(count, f"{name}: nothing but nan in a slice")
+        return np.where(np.isnan(ones), like_of(found).dtype.type(np.nan), found)
 
     return reduced
 
 
-composed(np.nanmax)(_extreme(np.max, -np.inf, "nanmax"))
-composed(np.nanmin)(_extreme(np.min, np.inf, "nanmin"))
+composed(np.nanmax, by_shapes=True)(_extreme(np.max, -np.inf, "nanmax"))
+composed(np.nanmin, by_shapes=True)(_extreme(np.min, np.inf, "nanmin"))

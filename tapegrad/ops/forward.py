@@ -71,18 +71,20 @@ def raise_errors() -> int:
 
 
 @functools.lru_cache(maxsize=16)
-def reported(handling: Any) -> tuple[int, Any, bool]:
+def reported(handling: Any, invalid: bool = False) -> tuple[int, Any, bool]:
     """What NumPy tells of where `error_mode` is this.
 
     Flags of errors, a mode in which it raises these, and whether there are some that it raises or calls for.
+    Among the flags, not those called for, are perhaps `invalid` values at any rate.
     """
     before = error_mode.set(handling)
     try:
         handled: dict[str, Any] = dict(np.geterr())
         found, how = 0, {}
         for kind, flag in zip(("invalid", "divide", "over", "under"), FLAGS[platform.machine()], strict=True):
-            how[kind] = "ignore" if handled[kind] == "ignore" else "raise"
-            found |= flag * (handled[kind] != "ignore")
+            told = handled[kind] != "ignore" or (invalid and kind == "invalid")
+            how[kind] = "raise" if told else "ignore"
+            found |= flag * told
         np.seterr(**how)  # type: ignore[arg-type]
         loud = any(handled[kind] not in ("ignore", "warn") for kind in how)
         return found, error_mode.get(), loud

@@ -38,6 +38,7 @@ COMPARED = {
     "interpolation": "s = np.interp(X, A[0], A[1])[1, 2] + np.interp(Y[0], [-1.0, 2.0], [0.0, 3.0])[1]",
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
+    "determinants": "s = np.linalg.det(X) * np.linalg.det(Y[1:3, 1:3]) + np.linalg.det(X - X)",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """
@@ -124,6 +125,8 @@ BY_SHAPES = {  # a call of each
     np.repeat: "(x, 2, axis=0)", np.tile: "(x, 2)", np.resize: "(x, (2, 3))", np.roll: "(x, 1)",
     np.delete: "(x, 1, 0)", np.diag: "(x[0])", np.diagflat: "(x)", np.tril: "(x)", np.triu: "(x, 1)",
     np.pad: "(x, 1)", np.var: "(x, axis=0, ddof=1)", np.std: "(x, axis=1, keepdims=True)", np.ptp: "(x, 0)",
+    np.nanmean: "(np.append(x, 1.0))", np.nanmax: "(np.append(x, 1.0))", np.nanmin: "(np.append(x, 1.0))",
+    np.nanvar: "(np.append(np.clip(x, -2, 2), 1.0))", np.nanstd: "(np.append(np.clip(x, -2, 2), 1.0))",
     np.average: "(x, 1)", np.cov: "(x)", np.nansum: "(x, axis=0)", np.nanprod: "(x, axis=0)",
     np.nancumsum: "(x)", np.nancumprod: "(x, 0)", np.diff: "(x, 2, axis=0)", np.gradient: "(x, axis=1)",
     np.trapezoid: "(x, axis=0)", np.outer: "(x, x)", np.linalg.outer: "(x[0], x[1])",
@@ -155,7 +158,7 @@ def test_it_is_the_same_operation_whatever_the_values(function):
     """By it functions are known that are compared by their arguments alone."""
 
     def f(x):
-        y = eval(f"function{BY_SHAPES[function]}", {"function": function, "x": x * 1.0})
+        y = eval(f"function{BY_SHAPES[function]}", {"function": function, "np": np, "x": x * 1.0})
         return np.sum(y * y)
 
     compiled = tg.compile(f, wait=True)
@@ -248,6 +251,44 @@ def test_what_functions_of_several_operations_are_given(text):
         return np.real(np.sum(eval(text)))
 
     both(f, [(V + 0.1 * k, k) for k in range(12)])
+
+
+@pytest.mark.skipif(not abi.native(), reason="there are no programs")
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.nanmean(x)",
+        "np.nanmean(x + 1j, axis=0)",
+        "np.nanvar(x, axis=1, ddof=1)",
+        "np.nanstd(x, axis=0, keepdims=True)",
+        "np.nanmax(x, axis=0)",
+        "np.nanmin(x) * np.nanmean(x, axis=1)",
+        "np.nanmean(np.sqrt(x - 0.6), axis=0)",
+    ],
+)
+def test_slices_of_nothing_but_nan_are_warned_of(text, replay):
+    """Whatever NumPy tells of invalid values when the call begins, which operations may meet too."""
+
+    made = {"np": np}
+    exec(f"def f(x):\n    x = x * 2.0\n    return np.sum(np.abs({text}))", made)
+    compiled, recorded = tg.compile(made["f"], wait=True, replay=replay), tg.func.value_and_grad(made["f"])
+    for k in range(12):
+        x = np.where(np.eye(3, 4) * (k % 2), np.nan, X + 0.1 * k)
+        x[:, 1] = np.nan if k in (8, 9, 10) else x[:, 1]
+        x[1] = np.nan if k in (9, 10) else x[1]
+        outcomes = []
+        for call in (compiled.value_and_grad, recorded):
+            handling = np.errstate(invalid="ignore" if k in (8, 9) else "warn")
+            with handling, warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                outcomes.append((*call(x), sorted(str(w.message) for w in told)))
+        found, wanted = outcomes
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12, atol=1e-12)
+        assert found[2] == wanted[2] and bool(found[2]) >= (k == 9 and "axis" in text)
+    (kind,) = compiled._kinds.values()
+    assert (kind.replay.replayed if replay else sum(path.served for path in kind.matcher.paths)) >= 3
 
 
 def attempted(call):

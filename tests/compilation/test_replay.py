@@ -21,6 +21,7 @@ from scipy import special
 import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.compilation import state
+from tapegrad.compilation.comparing import GET_OF_CLASS, MISSING, Check, Entry, is_same_kind
 from tapegrad.compilation.copies import SUMMED
 from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_NAMED
 from tapegrad.errors import ReplayError
@@ -335,6 +336,78 @@ def test_classes_of_arguments():
     for _ in range(6):
         assert np.array_equal(pairs.grad(Pair(X, 2.0 * X)).a, 2.0 * X)
     assert skipped(pairs)
+
+
+def rebound(x=1.0):
+    held = x
+
+    def inner():
+        return held
+
+    def bind(value):
+        nonlocal held
+        held = value
+
+    return inner.__closure__[0], bind
+
+
+class Unequal:
+    """A key that is never compared, and is taken for the one that is looked for."""
+
+    def __hash__(self):
+        return hash("scale")
+
+    def __eq__(self, other):
+        raise ValueError("compared")
+
+
+def entry(get, of, key):
+    return Entry(get, of, key, get(of, key, MISSING), "", "")
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("member", lambda members, *_: members.update(scale=3.0)),
+        ("member", lambda members, *_: members.pop("scale")),
+        ("missing", lambda members, *_: members.update(other=3.0)),
+        ("error", lambda members, *_: members.update({Unequal(): 1})),
+        ("class", lambda _, cls, *__: setattr(cls, "offset", 2.0)),
+        ("class", lambda _, cls, *__: delattr(cls, "offset")),
+        ("kind", lambda _, cls, model, *__: setattr(model, "__class__", Special)),
+        ("__code__", lambda *all: setattr(all[3], "__code__", (lambda x, y=1: x).__code__)),
+        ("__defaults__", lambda *all: setattr(all[3], "__defaults__", (2.0,))),
+        ("__kwdefaults__", lambda *all: setattr(all[3], "__kwdefaults__", {"x": 2.0})),
+        ("__dict__", lambda *all: setattr(all[3], "__dict__", {})),
+        ("variable", lambda *all: all[5](2.0)),
+        ("variable", lambda *all: delattr(all[4], "cell_contents")),
+    ],
+)
+def test_compiled_code_compares_what_is_read(what, change):
+    """Members of dicts and classes, what functions are and variables of outer ones, classes of objects."""
+
+    class Own(Model):
+        offset = 1.0
+
+    members, cell, bind = {"scale": 2.0}, *rebound()
+    model = Own()
+    found = {
+        "member": lambda: entry(dict.get, members, "scale"),
+        "missing": lambda: entry(dict.get, members, "other"),
+        "error": lambda: entry(dict.get, members, sys.intern("scale")),
+        "class": lambda: entry(GET_OF_CLASS, vars(Own), "offset"),
+        "kind": lambda: Entry(is_same_kind, model, Own, True, "", ""),
+        "variable": lambda: entry(getattr, cell, "cell_contents"),
+    }
+    f = lambda x, y=1: x
+    known = found[what]() if what in found else entry(getattr, f, what)
+    check = Check([known])
+    assert known.words() is not None and check.holds() and known.is_same()
+    if what == "error":
+        members.pop("scale")
+    change(members, Own, model, f, cell, bind)
+    assert not check.holds() and not known.is_same()
+    assert not Check([known, known._replace(of={}, key="", get=dict.get, value=MISSING)]).holds()
 
 
 # ------------------------------------------------------------ what is refused
@@ -980,7 +1053,7 @@ def test_an_operand_of_an_operation_is_looked_at_afterwards():
 
 LOOKS = {  # at what an operation before was of
     "at an operand of where": "m = np.isnan(y); z = np.where(m, 0.0, y); s = np.sum(z) / float(np.sum(~m))",
-    "by nanmean": "s = np.nanmean(y)",
+    "by nanmedian": "s = np.nanmedian(y)",
     "at an operand of a product": "z = y * 2.0; s = np.dot(z, x) * float(z[0].detach())",
     "at a choice": "m = y > 0.5; s = np.sum(np.where(m, y, x)); s = s * (2.0 if m.any() else 3.0)",
     "at what is reshaped": "z = y * 2.0; s = np.sum(np.kron(z, z) * z.reshape(-1)[0]); s = s * z[1].item()",

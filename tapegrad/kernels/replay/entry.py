@@ -9,6 +9,7 @@ from tapegrad.kernels.replay.matching import follow, match_call
 from tapegrad.kernels.replay.memory import reset
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.tapes import serve
+from tapegrad.kernels.replay.unchanged import is_unchanged
 
 
 def entry(what: int, state: int, extra: int, more: int) -> int:
@@ -25,6 +26,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(follow)
     if what == MATCH_CALL:
         return address(match_call)
+    if what == IS_UNCHANGED:
+        return address(is_unchanged)
     if what == LOOP:
         return address(loop)
     if what == CHECKSUM:

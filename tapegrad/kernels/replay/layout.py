@@ -179,7 +179,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, DROP, FOLLOW, MATCH_CALL,
-) = range(20)  # fmt: skip
+    IS_UNCHANGED,
+) = range(21)  # fmt: skip
 
 # What those of later programs give the addresses of.
 RERECORD, RERECORD_SEALED, UPDATE, SET_METHOD, SET_SLOT = range(5)
@@ -346,6 +347,10 @@ CALL_KIND, CALL_RESULTS, CALL_ARGUMENTS = 7, 8, 9
 # A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
 # many Tensors nobody may have then, and which, as they see the same memory.
 WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6
+
+# What a function reads that skips its Python: how many entries there are; then of each a dict, a
+# key, and the object that is there, or 0 for none; or where an object is in memory, 0, and the object.
+READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
 
 # What runs programs: their rows, functions of the C API and of the C library with what errors of floating-
 # point numbers are, and those that were met; then the events, whether anybody has a Tensor of one, where a
