@@ -2,9 +2,9 @@
 
 import itertools
 import json
+import sys
 import threading
 import time
-from statistics import median
 
 import numpy as np
 import pytest
@@ -73,12 +73,17 @@ def test_compiled_sweeps_are_not_split():
     y = x
     for _ in range(3000):
         y = y * 0.999
-    tg.grad(y, x, retain_graph=True)
-    with profile() as prof:
-        y.backward()
+    for _ in range(2):  # the first loads what it takes
+        calls = []
+        with profile() as prof:
+            sys.setprofile(lambda frame, event, _: calls.append(event))
+            try:
+                tg.grad(y, x, retain_graph=True)
+            finally:
+                sys.setprofile(None)
     found = [event for event in prof.function_events if event.name == "MulBackward"]
     assert len(found) == 3000
-    assert median(event.cpu_time_total for event in found) < 5  # in Python it is more
+    assert len(calls) < 300  # in Python one a record at least
 
 
 def test_H10_averages_and_their_table(events):
