@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -32,13 +32,15 @@ Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is sai
 DType: TypeAlias = "DTypeLike | None"
 Shape: TypeAlias = int | Sequence[int]
 Axis: TypeAlias = int | Sequence[int] | None
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 NotGiven: TypeAlias = (
     "_NoValueType"  # what `np._NoValue` is, the default of arguments of which None says something
 )
 
 
 H = TypeVar("H", bound=Handle)
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _make: type[Handle]
 _new: Callable[[], Handle]
 _take_history: Callable[[Handle], None]
@@ -268,7 +270,7 @@ def alias_of(x: Handle) -> Handle:
     return out
 
 
-def undisturbed(function: F) -> F:
+def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate what reads values of its arguments and records apart from that: both are of one moment.
 
     A finalizer may write to an argument in between. It has another value from then on, as that of before is
@@ -276,7 +278,7 @@ def undisturbed(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
         if expected and any(id(x) in expected for x in args):
             return function(*args, **kwargs)
         while True:
@@ -285,7 +287,7 @@ def undisturbed(function: F) -> F:
             if all(map(is_, map(value_of, args), read)):
                 return out
 
-    return called  # type: ignore[return-value]
+    return called
 
 
 def is_still(x: Any, value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, checksum, close, current, local
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 enabled = _enabled.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
@@ -202,22 +203,22 @@ def watch(op: Primitive, operands: Sequence[Operand], function: Callable[..., An
     return out
 
 
-def timed(name: str | None = None) -> Callable[[F], F]:
+def timed(name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate what records without `apply`: its calls are events of a profile at work.
 
     The name is that of the first argument if none is given.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
             mode = enabled()
             if type(mode) is not Mode or mode.profile is None:
                 return function(*args, **kwargs)
-            with mode.profile.event(name or args[0].__name__, args):
+            with mode.profile.event(name or getattr(args[0], "__name__", ""), args):
                 return function(*args, **kwargs)
 
-        return called  # type: ignore[return-value]
+        return called
 
     return decorate
 
@@ -424,7 +425,7 @@ def _commit(
     if form == TWO:
         second = places[1]
     elif form == NUMBER:
-        second = op.key(attrs)  # type: ignore[no-untyped-call]
+        second = op.key(attrs)
     elif form == CHAIN:
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)

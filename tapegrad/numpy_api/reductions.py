@@ -252,7 +252,7 @@ def cumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = 
     x = tensor_of(a)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
-    axis = of_number(x, axis)  # type: ignore[assignment]
+    axis = of_number(x, axis)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     attrs = {"axis": axis_of(x, axis, "cumsum")}
