@@ -189,7 +189,7 @@ def steps_of_rule(
     return _traced(rule, (ct, out, *operands), wanted, {}, (False, False, *constants), op)
 
 
-def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[Any], attrs: Attributes) -> bool:
+def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[np.ndarray], attrs: Attributes) -> bool:
     """Whether a rule that looks at values applies to these what it has applied to others."""
     return _branch(op, out, operands, attrs) is True
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,9 @@ Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is sai
 DType: TypeAlias = "DTypeLike | None"
 Shape: TypeAlias = int | Sequence[int]
 Axis: TypeAlias = int | Sequence[int] | None
+Index: TypeAlias = (
+    "Handle | ArrayLike | SupportsIndex | slice | EllipsisType | tuple[Index, ...] | None"  # of elements
+)
 Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 NotGiven: TypeAlias = (
     "_NoValueType"  # what `np._NoValue` is, the default of arguments of which None says something
@@ -290,7 +294,7 @@ def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-def is_still(x: Any, value: Any) -> bool:
+def is_still(x: Operand, value: Operand) -> bool:
     """Whether an operand has the value that was read of it, as no finalizer has written to it."""
     return value_of(x) is value or (bool(expected) and id(x) in expected)
 
@@ -353,7 +357,7 @@ def is_tensor(x: Operand) -> TypeGuard[Handle]:
     return isinstance(x, Handle)
 
 
-def requires_grad(x: Any) -> bool:
+def requires_grad(x: Operand) -> bool:
     """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
     if not isinstance(x, Handle):
         return False
@@ -380,7 +384,7 @@ def has_tangent(x: Any) -> bool:
     return False
 
 
-def needs_derivative(x: Any) -> bool:
+def needs_derivative(x: Operand) -> bool:
     """Whether a derivative by an operand is asked for here: one of a tangent whatever the grad mode is."""
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
@@ -397,12 +401,12 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
-def is_expected(x: Any) -> bool:
+def is_expected(x: Operand) -> bool:
     """Whether this is a Tensor that stands for what a program will compute."""
     return bool(expected) and id(x) in expected
 
 
-def like_of(x: Any) -> Any:
+def like_of(x: Operand) -> Any:
     """Return what has the shape and dtype of a Tensor, if known its value; anything else is itself."""
     if not isinstance(x, Handle):
         return x

@@ -145,7 +145,7 @@ def _read(op: Primitive, operands: Sequence[Operand], q: int) -> bool:
     return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
 
-def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
+def apply(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None) -> Handle:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     mode = enabled()
     if type(mode) is Mode:
@@ -165,7 +165,7 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
 
 
 def expect(
-    op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None, placed: str = ""
+    op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None, placed: str = ""
 ) -> Handle | None:
     """The Tensor of what an op gives, if a program at work expects it.
 
@@ -281,20 +281,22 @@ def record_natively(
     """
 
 
-def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
+def record(
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None = None
+) -> Handle:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
     return _record(op, value, operands, attrs) if out is None else out
 
 
-def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+def _record(op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
     known = _matched(op, value, operands, attrs)
     return _unmatched(op, value, operands, attrs) if known is None else known
 
 
 def _matched(
-    op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
 ) -> Handle | None:
     """The Tensor that a program at work has for a result; if it has none, the call may leave it."""
     mode = enabled()
@@ -303,7 +305,9 @@ def _matched(
     return None
 
 
-def _unmatched(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+def _unmatched(
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+) -> Handle:
     """The Tensor of a new record, of which a program that is learned is told."""
     mode = enabled()
     out = _record_anew(op, value, operands, attrs)
@@ -367,7 +371,7 @@ def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: 
 
 
 def _wrapped(
-    mode: Mode, op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None,
+    mode: Mode, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
     tape: Tape, at: int,
 ) -> Handle:  # fmt: skip
     """The Tensor of a record just made, of which a mode takes note."""

@@ -169,7 +169,7 @@ def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool
     return id(x) in expected and expected[id(x)].write(x, index, new, update)
 
 
-def _whole(new: Any, shape: tuple[int, ...]) -> Any:
+def _whole(new: Operand, shape: tuple[int, ...]) -> Any:
     """What is written: a Tensor, or an array that has the shape of the elements."""
     if isinstance(new, Handle):
         return new

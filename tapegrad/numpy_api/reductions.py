@@ -239,7 +239,7 @@ def std(
     return root(_spread(np.std, a, axis, dtype, None, *args, **kwargs))
 
 
-def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> Any:
+def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> TensorOrArray:
     """np.add.accumulate: as cumsum, but along the first axis by default."""
     return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
 
