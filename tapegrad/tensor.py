@@ -17,6 +17,7 @@ from tapegrad.core import array_methods, base, dispatch, forward_mode
 from tapegrad.core.array_methods import ArrayMethods
 from tapegrad.core.base import (
     Handle,
+    Index,
     extra,
     has_tangent,
     join,
@@ -687,10 +688,10 @@ class Tensor(ArrayMethods):
     def __pos__(self) -> Tensor:
         return copy(self)
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Index) -> Tensor:
         return (getitem if enabled() is True else _timed_getitem)(self, index)
 
-    def __setitem__(self, index: Any, value: Operand) -> None:
+    def __setitem__(self, index: Index, value: Operand) -> None:
         write(self, index, value, "x[...] = value")
 
     # ------------------------------------------------------------ protocols

@@ -134,7 +134,7 @@ class Lines:
     def _fail(self, tape: Tape, k: Record, op: Primitive, warning: str, error: str) -> NoReturn:
         where, first = self._origin(tape, k), "" if self.first is None else f"; {self.first}"
         warnings.warn(f"{warning}; {where}\n{_trace(stack_of_record(tape, k))}", UserWarning, stacklevel=3)
-        name = op.node_name(tape.attrs.get(k, {}))  # type: ignore[no-untyped-call]
+        name = op.node_name(tape.attrs.get(k, {}))
         raise AnomalyError(f"{name} {error}; {where}{first}")
 
     def _origin(self, tape: Tape, k: Record) -> str:

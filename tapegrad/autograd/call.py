@@ -427,7 +427,7 @@ class Call:
                 fits = False
             if not fits:
                 raise ShapeError(f"{what} a gradient of shape {g.shape}, and the argument has shape {shape}")
-            g = sum_to(g, shape)  # type: ignore[no-untyped-call]
+            g = sum_to(g, shape)
         if g.dtype != dtype:
             if g.dtype.kind not in "fiubc":
                 raise DTypeError(f"{what} a gradient of dtype {g.dtype}, and the argument has dtype {dtype}")

@@ -20,7 +20,7 @@ from tapegrad.core.storage import STALE
 from tapegrad.engine.plan import at_work
 from tapegrad.errors import GradientError, GraphFreedError
 from tapegrad.ops import custom
-from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes
+from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes, Primitive
 from tapegrad.tape.record import CONST, LINK, Record, slot
 from tapegrad.tape.tape import Cell, Place, Tape
 from tapegrad.tensor import Tensor, recall
@@ -72,20 +72,22 @@ class RecordNode(Node):
     """The node of a recorded operation."""
 
     __slots__ = ("_held",)
+    _key: tuple[Tape, Record]
 
     def __init__(self, tape: Tape, k: Record) -> None:
         self._key = tape, k
         self._held = tape.value(k)  # a value that somebody holds keeps its record
 
     @property
-    def _op(self) -> Any:
+    def _op(self) -> Primitive:
         tape, k = self._key
-        return BY_OPCODE[tape.operation(k)[0]]
+        op: Primitive = BY_OPCODE[tape.operation(k)[0]]
+        return op
 
     @property
     def _attrs(self) -> Attributes:
         tape, k = self._key
-        return tape.attrs.get(k, {})  # type: ignore[no-any-return]
+        return tape.attrs.get(k, {})
 
     @property
     def _call(self) -> Any:
@@ -93,11 +95,11 @@ class RecordNode(Node):
 
     def name(self) -> str:
         """The name of the operation, with "Backward" behind it."""
-        return self._op.node_name(self._attrs)  # type: ignore[no-any-return]
+        return self._op.node_name(self._attrs)
 
     def _operands(self) -> list[Record]:
         tape, k = self._key
-        return tape.operands(k, self._op.recorded_form)  # type: ignore[no-any-return]
+        return tape.operands(k, self._op.recorded_form)
 
     @property
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:

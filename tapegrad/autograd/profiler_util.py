@@ -41,7 +41,7 @@ def flops(op: Primitive, shapes: Shapes) -> int:
     element of the operand), ``norm`` (two), ``matmul`` and ``convolve`` (two per product). Others, such as
     ``exp``, count 0.
     """
-    return op.count_flops(shapes)  # type: ignore[no-any-return,no-untyped-call]
+    return op.count_flops(shapes)
 
 
 def flops_of_rule(op: Primitive, shapes: Shapes, wanted: int) -> int:

@@ -94,7 +94,7 @@ def _word(ref: Ref | None, kept: list[Any]) -> int:
 
 def fit_cotangent(part: Tensor, like: Any, lanes: int) -> Tensor:
     """Return a part of a cotangent with the dtype, and after axes of lanes the shape, of a value."""
-    return in_dtype(sum_to(part, like.shape, lanes), like.dtype)  # type: ignore[no-untyped-call, no-any-return]
+    return in_dtype(sum_to(part, like.shape, lanes), like.dtype)  # type: ignore[no-any-return]
 
 
 def constant_like(value: np.ndarray, like: np.ndarray) -> Tensor:
@@ -114,7 +114,7 @@ def record_rule(
     wanted: Sequence[int],
 ) -> list[Tensor | None]:  # fmt: skip
     """Run a rule on Tensors; what it has for each operand wanted."""
-    found = op.vjp(ct, out, [_without_history(x) for x in operands], attrs or {}, wanted)  # type: ignore[no-untyped-call]
+    found = op.vjp(ct, out, [_without_history(x) for x in operands], attrs or {}, wanted)
     return [found.get(k) for k in wanted]
 
 
@@ -123,7 +123,7 @@ def batched_rule(
     wanted: Sequence[int],
 ) -> list[Tensor | None]:  # fmt: skip
     """As `record_rule`, of a cotangent with an axis of lanes, on values alone."""
-    found = vjp(op, len(ct._v), ct._v, out, operands, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+    found = vjp(op, len(ct._v), ct._v, out, operands, attrs or {}, wanted)
     return [None if (part := found.get(k)) is None else wrap(part) for k in wanted]
 
 

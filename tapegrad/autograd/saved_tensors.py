@@ -232,7 +232,7 @@ class _Frame:
         self.shapes.append((x.shape, x.dtype))
         return len(self.shapes) - 1
 
-    def see(self, name: str, value: Any) -> None:
+    def see(self, name: str, value: Operand) -> None:
         self.given.append(_sum_of(value))
 
     def unpack(self, index: int) -> Tensor:
@@ -292,7 +292,7 @@ class _Frame:
         return self.found.pop(index)
 
 
-def _sum_of(value: Any) -> int:
+def _sum_of(value: Operand) -> int:
     return checksum(np.ascontiguousarray(value))
 
 

@@ -151,11 +151,11 @@ def trace_rule(
         _keep(key, MET)
     elif found is MET:
 
-        def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Tensor]:
+        def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Tensor | None]:
             if lanes:
-                found = vjp(op, len(ct), ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+                found = vjp(op, len(ct), ct, out, inputs, attrs or {}, wanted)
             else:
-                found = op.vjp(ct, out, inputs, attrs or {}, wanted)  # type: ignore[no-untyped-call]
+                found = op.vjp(ct, out, inputs, attrs or {}, wanted)
             return [found.get(k) for k in wanted]
 
         handed = {name: attrs[name] for name in opaque if attrs and name in attrs}
@@ -180,7 +180,7 @@ def steps_of_rule(
     """
 
     def rule(ct: Tensor, out: Tensor, *inputs: Tensor) -> list[Tensor | None]:
-        found = op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-untyped-call]
+        found = op.vjp(ct, out, inputs, attrs, wanted)
         pairs = [(found.get(k), operands[k]) for k in wanted]
         return [None if part is None else fit_cotangent(part, x, 0) for part, x in pairs]
 
@@ -189,7 +189,7 @@ def steps_of_rule(
     return _traced(rule, (ct, out, *operands), wanted, {}, (False, False, *constants), op)
 
 
-def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[Any], attrs: Attributes) -> bool:
+def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[np.ndarray], attrs: Attributes) -> bool:
     """Whether a rule that looks at values applies to these what it has applied to others."""
     return _branch(op, out, operands, attrs) is True
 
@@ -197,7 +197,7 @@ def is_followed(op: Primitive, out: np.ndarray, operands: Sequence[Any], attrs: 
 def _branch(op: Primitive, out: Out, operands: Sequence[Operand], attrs: Attributes) -> bool | None:
     """What is known of the values that decide which ops a rule applies; None if only it can tell."""
     if op.kink:
-        value = op.kink_value(out, operands)  # type: ignore[no-untyped-call]
+        value = op.kink_value(out, operands)
         return True if np.all(value_of(value) != 0) else None
     return True if op.branch is None else op.branch(out, operands, attrs)
 
@@ -259,10 +259,10 @@ def _traced(
     kink, branched = op is not None and op.kink, op is not None and op.branch is not None
     random = np.random.default_rng(0)
     others = [_other(x, kink or branched, random) for x in values]
-    found = [_steps_of(rule, each, wanted, constants, kink or branched) for each in (values, others)]
-    if None in found or not _alike(*found):
+    found, again = (_steps_of(rule, each, wanted, constants, kink or branched) for each in (values, others))
+    if found is None or again is None or not _alike(found, again):
         return None
-    steps, results = _needed(*found[0])  # type: ignore[misc]
+    steps, results = _needed(*found)
     if len(steps) > layout.PROGRAM_WORDS - layout.STEPS or len(values) > layout.STEPS:
         return None
     if any(len(step.operands) > layout.TAKEN_AT_MOST for step in steps):

@@ -60,7 +60,7 @@ def number_of(x: np.ndarray) -> Any:
 
 
 def compute(
-    rows: Rows, event: Event, operands: list[Any], out: np.ndarray, with_bits: bool = True,
+    rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray, with_bits: bool = True,
     renewal: Renewal | None = None,
 ) -> None:  # fmt: skip
     """Add rows for an operation on buffers; `with_bits`: those of recording.
@@ -93,7 +93,7 @@ def compute(
         _elementwise(rows, function, operands, out)
 
 
-def _elementwise(rows: Rows, function: np.ufunc, operands: Sequence[Any], out: np.ndarray) -> None:
+def _elementwise(rows: Rows, function: np.ufunc, operands: Sequence[np.ndarray], out: np.ndarray) -> None:
     """Add a ufunc's loop, if there is one for operands as they are, or as complex numbers; else a call."""
     if rows.loop(function, operands, out):
         return
@@ -105,7 +105,7 @@ def _elementwise(rows: Rows, function: np.ufunc, operands: Sequence[Any], out: n
         rows.call(function, [*operands, out])
 
 
-def _widens(operands: Sequence[Any], out: np.ndarray) -> bool:
+def _widens(operands: Sequence[np.ndarray], out: np.ndarray) -> bool:
     """Whether all operands are, or may be made, complex numbers that a loop of such a result takes."""
     kinds = out.dtype.char, {wide: real for real, wide in REAL_TO_COMPLEX.items()}.get(out.dtype.char)
     return (
@@ -135,7 +135,7 @@ def move(rows: Rows, x: np.ndarray, out: np.ndarray) -> None:
 # ---------------------------------------------------------------- reductions
 
 
-def _reduced(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _reduced(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     op, (x,) = event.op, operands
     ufunc, axis, keepdims = REDUCING[op], event.attrs["axis"], event.attrs["keepdims"]
     if rows.reduce(ufunc, x, out) or (op is SUM and rows.sums(x, axis, out)):
@@ -146,7 +146,7 @@ def _reduced(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> 
     return True
 
 
-def _mean(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _mean(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,), axis = operands, event.attrs["axis"]
     if rows.reduce(np.add, x, out, True):
         return True
@@ -162,7 +162,7 @@ def _mean(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     return True
 
 
-def _norm(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _norm(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,), axis = operands, event.attrs["axis"]
     if x.dtype != out.dtype or out.dtype.char not in FLOATS or not (is_dense(out) and 0 < x.nbytes < LARGE):
         return False
@@ -174,7 +174,7 @@ def _norm(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     return True
 
 
-def _cumsum(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _cumsum(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,) = operands
     if x.dtype != out.dtype or not x.size:
         return False
@@ -185,14 +185,14 @@ def _cumsum(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> b
 # ---------------------------------------------------------------- what moves elements
 
 
-def _concatenated(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _concatenated(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     if any(x.dtype != out.dtype for x in operands):
         return False
     rows.call(np.concatenate, [tuple(operands), event.attrs["axis"], out])
     return True
 
 
-def _stacked(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _stacked(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     if any(x.dtype != out.dtype for x in operands) or out.dtype.char not in NUMBERS:
         return False
     axis = event.attrs["axis"]
@@ -206,12 +206,12 @@ def _stacked(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> 
     return True
 
 
-def _taken(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _taken(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,) = operands
     return x.dtype == out.dtype and _gather(rows, x, numbers(x.shape, event.attrs["index"]), out)
 
 
-def _rearranged(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _rearranged(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,), places = operands, event.attrs["places"]
     return x.dtype == out.dtype and _gather(rows, x, places, out, event.attrs["holes"])
 
@@ -227,11 +227,11 @@ def _gather(rows: Rows, x: np.ndarray, places: np.ndarray, out: np.ndarray, hole
     return True
 
 
-def _added(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _added(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     return _scatter(rows, operands[0], numbers(out.shape, event.attrs["index"]), out)
 
 
-def _collected(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _collected(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     return _scatter(rows, operands[0], event.attrs["places"], out)
 
 
@@ -265,7 +265,7 @@ def _scatter(rows: Rows, x: np.ndarray, places: np.ndarray, out: np.ndarray) -> 
     return True
 
 
-def _reshaped(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _reshaped(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     """Of an array that is to be copied for that."""
     (x,) = operands
     if not (is_dense(x) and is_dense(out)) or x.dtype != out.dtype or out.dtype.char not in NUMBERS:
@@ -274,7 +274,7 @@ def _reshaped(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) ->
     return True
 
 
-def _assigned(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _assigned(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     part, whole = operands
     if any(x.dtype != out.dtype for x in operands) or out.dtype.char not in NUMBERS:
         return False
@@ -285,7 +285,7 @@ def _assigned(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) ->
     return True
 
 
-def _embedded(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _embedded(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,), index = operands, event.attrs["index"]
     parts = index if isinstance(index, tuple) else (index,)
     if x.dtype != out.dtype or out.dtype.char not in NUMBERS or not is_dense(out):
@@ -298,7 +298,7 @@ def _embedded(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) ->
 # ---------------------------------------------------------------- elementwise
 
 
-def _cast(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _cast(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,) = operands
     if x.dtype.char in EXACTLY and out.dtype.char in NUMBERS:
         rows.convert(x, out)
@@ -310,7 +310,7 @@ def _cast(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     return False
 
 
-def _part(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _part(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,) = operands
     if (out.dtype.char, x.dtype.char) not in REAL_TO_COMPLEX.items():
         return False
@@ -318,7 +318,7 @@ def _part(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> boo
     return True
 
 
-def _power(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     """Of arrays; of a number `operator.pow` has bits of its own."""
     x, exponent = operands
     kind = out.dtype.char
@@ -338,7 +338,7 @@ def _power(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bo
     return True
 
 
-def _chosen(rows: Rows, event: Event, operands: list[Any], out: np.ndarray) -> bool:
+def _chosen(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     """A choice for which there is no loop."""
     if event.attrs or ufunc_for(WHERE, operands) is not None:
         return False
@@ -372,7 +372,7 @@ def _is_filled(rows: Rows, op: Operation, out: np.ndarray) -> bool:
 # ---------------------------------------------------------------- by Python
 
 
-def _by_forward(event: Event, operands: list[Any], out: np.ndarray) -> Callable[[], None]:
+def _by_forward(event: Event, operands: list[np.ndarray], out: np.ndarray) -> Callable[[], None]:
     """What Python runs."""
     op, attrs = event.op, event.attrs
     if not isinstance(op, Elementwise) and all(isinstance(x, np.ndarray) and x.ndim for x in operands):
@@ -415,7 +415,7 @@ def _vector_form(op: Primitive, x: Any) -> np.ufunc | None:
     return None
 
 
-def ufunc_for(op: Operation, operands: Sequence[Any]) -> np.ufunc | None:
+def ufunc_for(op: Operation, operands: Sequence[np.ndarray]) -> np.ufunc | None:
     """Return the ufunc that recording takes for an op of these operands; None without one."""
     if op is MATMUL:
         return np.matmul

@@ -16,6 +16,7 @@ from tapegrad.core.functions import BY_SHAPES, OF_VALUES
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Primitive, Reduction
+from tapegrad.tensor import Operand
 
 POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
@@ -175,7 +176,7 @@ class Flat:
         Whether a write that is listed has given it a history since.
     """
 
-    def __init__(self, handle: Handle, value: Any, history: History) -> None:
+    def __init__(self, handle: Handle, value: Operand, history: History) -> None:
         self.handle, self.value, self.history, self.became_another = handle, value, history, False
 
     def is_as_made(self) -> bool:

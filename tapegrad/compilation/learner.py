@@ -40,7 +40,7 @@ from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape.pool import shadow
-from tapegrad.tensor import Tensor
+from tapegrad.tensor import Operand, Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
 PLAIN = *SIMPLE, float, type, np.dtype  # what they may be where they are the same at each call
@@ -286,10 +286,12 @@ class Learner:
         found = self._flat.get(id(x))
         return found is not None and found.is_as_made()
 
-    def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
+    def expect(
+        self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, placed: str
+    ) -> None:
         """Expect nothing."""
 
-    def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
+    def applying(self, op: Primitive, operands: Sequence[Operand]) -> None:
         """Know that an op is computed."""
 
     def applied(self) -> None:
@@ -324,11 +326,11 @@ class Learner:
             self.note(op, operands, attrs, out)
         return out
 
-    def wrap(self, value: Any, tape: Any, at: int) -> Handle:
+    def wrap(self, value: Operand, tape: Any, at: int) -> Handle:
         """Return the Tensor of a result."""
         return wrap(value, tape, at)
 
-    def note(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, out: Handle) -> None:
+    def note(self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, out: Handle) -> None:
         """List an operation."""
         for q, x in enumerate(operands):
             if isinstance(x, Handle) and x._tape is None and requires_grad(x):
@@ -350,7 +352,7 @@ class Learner:
                 self._calls[k] = Called(ufunc, tuple(given), {})
 
     def note_plain(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, out: Handle
+        self, op: Operation, operands: Sequence[Operand], attrs: Attributes | None, out: Handle
     ) -> None:
         """List an operation whose result has no history, if it is of Tensors that the call has computed.
 

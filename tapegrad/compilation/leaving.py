@@ -20,7 +20,7 @@ from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
-from tapegrad.core.base import Handle, value_of
+from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.dispatch import record
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
@@ -130,7 +130,7 @@ class Leaver(Follower):
         came = bisect_right(self._changes, j, key=itemgetter(0)) if self.state[layout.CHANGES] else 0
         return self._changes[came - 1][1] if came else self.handling
 
-    def _tell_errors(self, j: int, operands: list[Any]) -> None:
+    def _tell_errors(self, j: int, operands: list[Operand]) -> None:
         """Compute an event once more, so that NumPy tells of an error of numbers where it was.
 
         Of one that Python has computed NumPy has told.
@@ -174,7 +174,7 @@ class Leaver(Follower):
         elif event.op in PARTS and event.writes is None:
             base.extra(out).several = partial(self._held, weakref.ref(operands[0]))
 
-    def _record_write(self, j: int, operands: list[Any], x: Handle) -> None:
+    def _record_write(self, j: int, operands: list[Operand], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
         history = self.history_of(x)
         version = 0 if x._extra is None else x._extra.version
@@ -187,14 +187,14 @@ class Leaver(Follower):
                 how = how[0], self.history_of(self.path.comparison.handle(how[1]))
             self.note_write(history, how, x)
 
-    def _give_value(self, event: Event, value: Any, operands: list[Any]) -> None:
+    def _give_value(self, event: Event, value: Operand, operands: list[Operand]) -> None:
         """Give a Tensor that has no history its value."""
         if type(value) is np.ndarray and id(value) not in self._lent:
             value = value.copy(order="K")
         out = self.wrap(value)
         self.note_plain(event.op, operands, event.attrs, out)
 
-    def _record_natively(self, event: Event, value: Any, operands: list[Any]) -> Handle | None:
+    def _record_natively(self, event: Event, value: Operand, operands: list[Operand]) -> Handle | None:
         """Record an event in compiled code, if that can, for the Tensor that was given out for it."""
         before, x = _enabled.get(), self._pending
         try:
@@ -217,7 +217,7 @@ class Leaver(Follower):
             return self._recorded[source.value]
         return operand_value(source, self.program.live[j][q])
 
-    def wrap(self, value: Any, tape: Any = None, at: int | None = None) -> Handle:
+    def wrap(self, value: Operand, tape: Any = None, at: int | None = None) -> Handle:
         """Return the Tensor of a result just recorded: the one that was given out for it, or another."""
         x, self._pending = self._pending, None
         if x is None:

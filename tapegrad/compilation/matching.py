@@ -20,7 +20,7 @@ from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.program import view_of
 from tapegrad.compilation.varying import TAKE, varying_of
 from tapegrad.core import base, compiled_methods, dispatch
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, Operand
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
@@ -72,7 +72,7 @@ class Matcher(Leaver):
         self._follow(self.path, 0)
 
     def expect(
-        self, op: Operation, operands: Sequence[Any], attrs: Attributes | None, placed: str = ""
+        self, op: Operation, operands: Sequence[Operand], attrs: Attributes | None, placed: str = ""
     ) -> Handle | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode:
@@ -114,7 +114,7 @@ class Matcher(Leaver):
         state[layout.MATCHING_ERRORS] = id(handling)
         return True
 
-    def applying(self, op: Primitive, operands: Sequence[Any]) -> None:
+    def applying(self, op: Primitive, operands: Sequence[Operand]) -> None:
         """Let nobody be told that the operands of an op are looked at while it is computed, if rows could."""
         if self.see_value is None or self.left or _enabled.get() is not self.mode:
             return
@@ -229,7 +229,7 @@ class Matcher(Leaver):
         self.state[layout.NEXT_EVENT] += EVENT_BYTES
         return self.results[k]
 
-    def _is_flat(self, value: Any, operands: Sequence[Any]) -> bool:
+    def _is_flat(self, value: Operand, operands: Sequence[Operand]) -> bool:
         """Whether a value that was computed has no derivative, nor is it a view of an operand."""
         for x in operands:
             if isinstance(x, Handle):
@@ -292,7 +292,9 @@ class Matcher(Leaver):
         known = flat_operation(function, args, names)
         return None if known is None else self.expect(*known)
 
-    def _other(self, k: int, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes) -> bool:
+    def _other(
+        self, k: int, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes
+    ) -> bool:
         """Go on with another path that begins as this one does, if there is one that expects this event."""
         for path in self.paths:
             if path is self.path or not self._has_begun(path, k):

@@ -411,7 +411,7 @@ def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
     return have_same_bytes(x, y)
 
 
-def _recorded(event: Event, operands: list[Any]) -> np.ndarray:
+def _recorded(event: Event, operands: list[np.ndarray]) -> np.ndarray:
     """What recording gives for these operands."""
     given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
     if isinstance(event.op, Passive):

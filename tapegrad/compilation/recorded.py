@@ -17,7 +17,7 @@ from tapegrad.core.conversion import astype
 from tapegrad.core.grad_mode import enable_grad
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import ALL, Attributes, Elementwise, Primitive
-from tapegrad.tensor import Tensor, TensorOrArray, apply, record, tensor, wrap
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, record, tensor, wrap
 
 RESHAPE = REGISTRY["reshape"]
 
@@ -31,7 +31,7 @@ def operand_value(source: Source, buffer: Any) -> Any:
     return buffer.copy() if buffer.ndim else buffer[()]
 
 
-def apply_event(event: Event, operands: Sequence[Any]) -> Tensor:
+def apply_event(event: Event, operands: Sequence[Operand]) -> Tensor:
     """Apply an operation as it was; a shape that an op takes of its result is none of its attributes."""
     if isinstance(event.op, Passive):
         return wrap(forward_of(event, [value_of(x) for x in operands]))
@@ -168,7 +168,12 @@ def gradients(run: Run, inputs: Sequence[Any]) -> list[Tensor]:
 
 
 def record_run(
-    program: Program, result: int, value: Any, parts: Sequence[Any] | None, given: Sequence[Any], pull: bool
+    program: Program,
+    result: int,
+    value: Operand,
+    parts: Sequence[Any] | None,
+    given: Sequence[Any],
+    pull: bool,
 ) -> tuple[Tensor, list[Tensor] | None]:
     """Return Tensors of what a program has computed, recorded where an argument requires grad.
 

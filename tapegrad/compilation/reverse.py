@@ -38,7 +38,7 @@ NO_PART: Any = object()  # what an operand without a derivative gets
 FEW = 32  # elements of a row whose sums over rows are a product with ones
 
 
-def _is_plain_product(operands: list[Any], out: np.ndarray) -> bool:
+def _is_plain_product(operands: list[np.ndarray], out: np.ndarray) -> bool:
     """Whether a product of matrices is one of vectors, matrices, or stacks of as many matrices."""
     a, b = operands
     if a.dtype != out.dtype or b.dtype != out.dtype or out.dtype.kind != "f":
@@ -167,7 +167,7 @@ class Reverse(Cotangents):
             self._rule(event, self._whole(Source(RESULT, j), ct), operands, out, wanted)
 
     def _rule(
-        self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
+        self, event: Event, ct: np.ndarray, operands: list[np.ndarray], out: np.ndarray, wanted: list[int]
     ) -> None:
         """The op's rule: its steps by rows, else all of it by Python."""
         if self._by_steps(event, ct, operands, out, wanted):
@@ -206,7 +206,7 @@ class Reverse(Cotangents):
             self._give(whole, kept)
 
     def _by_steps(
-        self, event: Event, ct: np.ndarray, operands: list[Any], out: np.ndarray, wanted: list[int]
+        self, event: Event, ct: np.ndarray, operands: list[np.ndarray], out: np.ndarray, wanted: list[int]
     ) -> bool:
         """Whether the steps of a rule are the same for all values, and are rows now."""
         steps = steps_of(event.op, ct, out, operands, event.attrs, wanted, self._known)
@@ -328,7 +328,7 @@ class Reverse(Cotangents):
         self.rows.loop(np.positive, [x.reshape(())], block, n)
         return block
 
-    def _product(self, event: Event, ct: np.ndarray, operands: list[Any], wanted: list[int]) -> None:
+    def _product(self, event: Event, ct: np.ndarray, operands: list[np.ndarray], wanted: list[int]) -> None:
         a, b = operands
         ct = np.broadcast_to(ct, event.value.shape) if np.ndim(event.value) else ct
         columns = (ct[:, None] if a.ndim == 2 else ct) if b.ndim == 1 else ct
@@ -347,7 +347,7 @@ class Reverse(Cotangents):
             else:
                 self._multiplied(event.operands[1], np.matmul, np.swapaxes(a, -1, -2), ct)
 
-    def _parts(self, event: Event, ct: np.ndarray, operands: list[Any], wanted: list[int]) -> None:
+    def _parts(self, event: Event, ct: np.ndarray, operands: list[np.ndarray], wanted: list[int]) -> None:
         """Give each of the arrays that were joined its part of the cotangent."""
         axis = event.attrs["axis"]
         ends = np.cumsum([x.shape[axis] for x in operands]).tolist()
@@ -370,7 +370,7 @@ class Reverse(Cotangents):
         self,
         event: Event,
         ct: np.ndarray,
-        operands: list[Any],
+        operands: list[np.ndarray],
         out: np.ndarray,
         wanted: list[int],
     ) -> bool:

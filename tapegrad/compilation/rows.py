@@ -238,7 +238,9 @@ class Rows:
         self._add(Step(layout.BY_SUMS, np.add, (x,), (out,), out.size), 0, n, places)
         return True
 
-    def loop(self, ufunc: np.ufunc, operands: Sequence[Any], out: Any, extent: int = 0) -> bool:
+    def loop(
+        self, ufunc: np.ufunc, operands: Sequence[np.ndarray | Block], out: Any, extent: int = 0
+    ) -> bool:
         """Add a ufunc's inner loop over dense arrays, numbers and blocks; False where there is none for them.
 
         Of numbers and blocks alone, `extent` is how many elements the group has.
@@ -257,7 +259,11 @@ class Rows:
         return form != 0
 
     def _loop_form(
-        self, ufunc: np.ufunc, operands: Sequence[Any], arrays: Sequence[np.ndarray], extent: int
+        self,
+        ufunc: np.ufunc,
+        operands: Sequence[np.ndarray | Block],
+        arrays: Sequence[np.ndarray],
+        extent: int,
     ) -> tuple[Address, int]:
         """The form of a loop over such operands, 0 where there is none, and how many elements a group has."""
         kinds = signature([x.dtype.char for x in arrays])
@@ -560,7 +566,7 @@ def _reads(step: Step, numbers: Collection[Address]) -> bool:
     return any(isinstance(x, np.ndarray) and x.ndim == 0 and abi.address(x) in numbers for x in step.reads)
 
 
-def _looks(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _looks(operands: Sequence[np.ndarray | Block]) -> tuple[list[Any], list[Any]]:
     """What tells how operands advance, and the arrays in which they have their elements."""
     looks: list[Any] = []
     arrays: list[Any] = []
@@ -574,7 +580,7 @@ def _looks(operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return looks, arrays
 
 
-def _extent(operands: Sequence[Any]) -> int:
+def _extent(operands: Sequence[np.ndarray | Block]) -> int:
     """How many elements the operands have, numbers aside."""
     sizes = [x.size for x in operands if not isinstance(x, Block) and x.ndim]
     return max(sizes, default=1)

@@ -33,7 +33,7 @@ Known = dict[Any, list[tuple[Attributes, Steps | None]]]  # steps of rules, by o
 
 
 def steps_of(
-    op: Primitive, ct: np.ndarray, out: np.ndarray, operands: Sequence[Any], attrs: Attributes,
+    op: Primitive, ct: np.ndarray, out: np.ndarray, operands: Sequence[np.ndarray], attrs: Attributes,
     wanted: Sequence[int], known: Known,
 ) -> Steps | None:  # fmt: skip
     """Return the steps of a rule for any values of such shapes and dtypes; None where values decide them.
@@ -77,7 +77,7 @@ class Applied:
         self.buffers: list[np.ndarray] = []
 
     def run(
-        self, steps: Steps, ct: np.ndarray, out: np.ndarray, operands: Sequence[Any]
+        self, steps: Steps, ct: np.ndarray, out: np.ndarray, operands: Sequence[np.ndarray]
     ) -> dict[int, np.ndarray]:
         """Add the rows of a rule; where what the operands get is, by their number."""
         inputs = [x if isinstance(x, np.ndarray) else np.asarray(x)[()] for x in operands]

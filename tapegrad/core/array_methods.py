@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import Axis, DType, Handle, NotGiven, Operand, Out, like_of, ndim_of
+from tapegrad.core.base import Axis, Casting, DType, Handle, NotGiven, Operand, Out, like_of, ndim_of
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.functions import FUNCTIONS, Function
@@ -174,7 +174,7 @@ class ArrayMethods(Handle):
         """Axes of one element removed."""
         return squeeze(self, axis)
 
-    def astype(self: T, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True,
+    def astype(self: T, dtype: DType, order: str = "K", casting: Casting = "unsafe", subok: bool = True,
                copy: bool = True) -> T:  # fmt: skip
         """Another dtype; a copy also where it has that dtype, or does not lie in the order asked for."""
         mine, flags = like_of(self).dtype, like_of(self).flags

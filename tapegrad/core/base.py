@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -32,13 +33,18 @@ Out: TypeAlias = "TensorOrArray | None"  # where they put a result, if it is sai
 DType: TypeAlias = "DTypeLike | None"
 Shape: TypeAlias = int | Sequence[int]
 Axis: TypeAlias = int | Sequence[int] | None
+Index: TypeAlias = (
+    "Handle | ArrayLike | SupportsIndex | slice | EllipsisType | tuple[Index, ...] | None"  # of elements
+)
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 NotGiven: TypeAlias = (
     "_NoValueType"  # what `np._NoValue` is, the default of arguments of which None says something
 )
 
 
 H = TypeVar("H", bound=Handle)
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 _make: type[Handle]
 _new: Callable[[], Handle]
 _take_history: Callable[[Handle], None]
@@ -268,7 +274,7 @@ def alias_of(x: Handle) -> Handle:
     return out
 
 
-def undisturbed(function: F) -> F:
+def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate what reads values of its arguments and records apart from that: both are of one moment.
 
     A finalizer may write to an argument in between. It has another value from then on, as that of before is
@@ -276,7 +282,7 @@ def undisturbed(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
         if expected and any(id(x) in expected for x in args):
             return function(*args, **kwargs)
         while True:
@@ -285,10 +291,10 @@ def undisturbed(function: F) -> F:
             if all(map(is_, map(value_of, args), read)):
                 return out
 
-    return called  # type: ignore[return-value]
+    return called
 
 
-def is_still(x: Any, value: Any) -> bool:
+def is_still(x: Operand, value: Operand) -> bool:
     """Whether an operand has the value that was read of it, as no finalizer has written to it."""
     return value_of(x) is value or (bool(expected) and id(x) in expected)
 
@@ -351,7 +357,7 @@ def is_tensor(x: Operand) -> TypeGuard[Handle]:
     return isinstance(x, Handle)
 
 
-def requires_grad(x: Any) -> bool:
+def requires_grad(x: Operand) -> bool:
     """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
     if not isinstance(x, Handle):
         return False
@@ -378,7 +384,7 @@ def has_tangent(x: Any) -> bool:
     return False
 
 
-def needs_derivative(x: Any) -> bool:
+def needs_derivative(x: Operand) -> bool:
     """Whether a derivative by an operand is asked for here: one of a tangent whatever the grad mode is."""
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
@@ -395,12 +401,12 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
-def is_expected(x: Any) -> bool:
+def is_expected(x: Operand) -> bool:
     """Whether this is a Tensor that stands for what a program will compute."""
     return bool(expected) and id(x) in expected
 
 
-def like_of(x: Any) -> Any:
+def like_of(x: Operand) -> Any:
     """Return what has the shape and dtype of a Tensor, if known its value; anything else is itself."""
     if not isinstance(x, Handle):
         return x

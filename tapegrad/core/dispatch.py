@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, checksum, close, current, local
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 enabled = _enabled.get
 float64, ndarray, DOUBLE = np.float64, np.ndarray, np.dtype(float)
 TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
@@ -144,7 +145,7 @@ def _read(op: Primitive, operands: Sequence[Operand], q: int) -> bool:
     return any(requires_grad(x) and op.masks[min(k, 2)] >> min(q, 2) & 1 for k, x in enumerate(operands))
 
 
-def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
+def apply(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None) -> Handle:
     """Compute an op and record it if an operand requires a gradient and grad mode is on."""
     mode = enabled()
     if type(mode) is Mode:
@@ -164,7 +165,7 @@ def apply(op: Primitive, operands: Sequence[Any], attrs: Attributes | None = Non
 
 
 def expect(
-    op: Primitive, operands: Sequence[Any], attrs: Attributes | None = None, placed: str = ""
+    op: Primitive, operands: Sequence[Operand], attrs: Attributes | None = None, placed: str = ""
 ) -> Handle | None:
     """The Tensor of what an op gives, if a program at work expects it.
 
@@ -202,22 +203,22 @@ def watch(op: Primitive, operands: Sequence[Operand], function: Callable[..., An
     return out
 
 
-def timed(name: str | None = None) -> Callable[[F], F]:
+def timed(name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate what records without `apply`: its calls are events of a profile at work.
 
     The name is that of the first argument if none is given.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
             mode = enabled()
             if type(mode) is not Mode or mode.profile is None:
                 return function(*args, **kwargs)
-            with mode.profile.event(name or args[0].__name__, args):
+            with mode.profile.event(name or getattr(args[0], "__name__", ""), args):
                 return function(*args, **kwargs)
 
-        return called  # type: ignore[return-value]
+        return called
 
     return decorate
 
@@ -280,20 +281,22 @@ def record_natively(
     """
 
 
-def record(op: Primitive, value: Operand, operands: Sequence[Any], attrs: Attributes | None = None) -> Handle:
+def record(
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None = None
+) -> Handle:
     """Return the Tensor of a computed value, with its history."""
     out = record_natively(op, value, operands, attrs)
     return _record(op, value, operands, attrs) if out is None else out
 
 
-def _record(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+def _record(op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
     """As `record`, in Python: the Tensor that a program at work has for the result, or a new record's."""
     known = _matched(op, value, operands, attrs)
     return _unmatched(op, value, operands, attrs) if known is None else known
 
 
 def _matched(
-    op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
 ) -> Handle | None:
     """The Tensor that a program at work has for a result; if it has none, the call may leave it."""
     mode = enabled()
@@ -302,7 +305,9 @@ def _matched(
     return None
 
 
-def _unmatched(op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+def _unmatched(
+    op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
+) -> Handle:
     """The Tensor of a new record, of which a program that is learned is told."""
     mode = enabled()
     out = _record_anew(op, value, operands, attrs)
@@ -366,7 +371,7 @@ def _record_anew(op: Primitive, value: Any, operands: Sequence[Operand], attrs: 
 
 
 def _wrapped(
-    mode: Mode, op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes | None,
+    mode: Mode, op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None,
     tape: Tape, at: int,
 ) -> Handle:  # fmt: skip
     """The Tensor of a record just made, of which a mode takes note."""
@@ -424,7 +429,7 @@ def _commit(
     if form == TWO:
         second = places[1]
     elif form == NUMBER:
-        second = op.key(attrs)  # type: ignore[no-untyped-call]
+        second = op.key(attrs)
     elif form == CHAIN:
         for place in places[:0:-1]:
             second = tape.append(layout.CONS, place, second, None)

@@ -102,9 +102,9 @@ class Level:
             if tangent is not None:
                 pass
             elif self.lanes is None:
-                tangent = op.jvp(tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+                tangent = op.jvp(tangents, out, primals, attrs or {})
             else:
-                tangent = jvp(op, self.lanes, tangents, out, primals, attrs or {})  # type: ignore[no-untyped-call]
+                tangent = jvp(op, self.lanes, tangents, out, primals, attrs or {})
         result: Dual | None = None
         if tangent is not None:
             if not isinstance(tangent, Handle):
@@ -237,9 +237,7 @@ def _of_power(op: Primitive, duals: Sequence[Dual | None], operands: Sequence[Op
     elif op.squares == kinks.PRODUCT and not _alike(d, duals[1]):
         return None
     kink, attrs, x, tangent = d.source
-    product = kinks.product(  # type: ignore[no-untyped-call]
-        kink, attrs, x, tangent, 0 if d.level.lanes is None else 1
-    )
+    product = kinks.product(kink, attrs, x, tangent, 0 if d.level.lanes is None else 1)
     if not isinstance(op, Elementwise):  # an inner product
         if ndim_of(d.primal) != 1:
             return None

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ __all__ = [
     "set_grad_enabled",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -189,7 +189,7 @@ class _Mode(Block):
         made: _Mode = type(self)()
         return made
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         if not callable(function):
             name = type(self).__name__
             raise TypeError(
@@ -205,11 +205,11 @@ class _Mode(Block):
             return stepwise  # type: ignore[return-value]
 
         @wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             with self.clone():
                 return function(*args, **kwargs)
 
-        return wrapper  # type: ignore[return-value]
+        return wrapper
 
 
 def _stepwise(generator: Generator[Any, Any, Any], mode: _Mode) -> Generator[Any, Any, Any]:
@@ -310,7 +310,7 @@ class set_grad_enabled(_Mode):
         """Another one like this."""
         return set_grad_enabled(self.mode)
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return the function, to run in this mode."""
         if self._set:  # decorating does not set the mode where the function is defined
             self._set = False

@@ -169,7 +169,7 @@ def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool
     return id(x) in expected and expected[id(x)].write(x, index, new, update)
 
 
-def _whole(new: Any, shape: tuple[int, ...]) -> Any:
+def _whole(new: Operand, shape: tuple[int, ...]) -> Any:
     """What is written: a Tensor, or an array that has the shape of the elements."""
     if isinstance(new, Handle):
         return new
@@ -559,7 +559,7 @@ def _where(value: np.ndarray, whole: np.ndarray, index: Any) -> Attributes:
         # of memory that is dense: a view, even of one element
         return {"window": window(value[parts if marked else (*parts, ...)], whole)}
     if place is not None and value is whole:
-        return {"places": index.places if flat else np.array(numbers(value.shape, index))}  # type: ignore[no-untyped-call]
+        return {"places": index.places if flat else np.array(numbers(value.shape, index))}
     found = places(value, whole)
     return {"places": found.reshape(-1)[index.places] if flat else np.array(found[index])}
 

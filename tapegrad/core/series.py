@@ -211,7 +211,7 @@ class Result(Series):
             if all(part is None for part in parts):
                 return None
             primals = [x if d is None else d.primal for x, d in zip(self.operands, mine, strict=True)]
-            return _tensor(op.jvp(parts, self.primal, primals, self.attrs))  # type: ignore[no-untyped-call]
+            return _tensor(op.jvp(parts, self.primal, primals, self.attrs))
         if op.multilinear:
             product = total(op(*parts, **self.attrs) for parts in self._parts(k, mine))
             return None if product is None else _tensor(product)
@@ -261,7 +261,7 @@ class Result(Series):
         """The tangent along the derivatives of the operands by t."""
         tangents = [None if d is None else d.derivative().handle() for d in self.mine]
         try:
-            return self.op.jvp(tangents, self.handle(), self.operands, self.attrs)  # type: ignore[no-untyped-call]
+            return self.op.jvp(tangents, self.handle(), self.operands, self.attrs)
         except NotImplementedError as error:
             raise GradientError(
                 f"{self.op.name} has no power series (tg.func.taylor), as it has no rule for tangents; "

@@ -288,8 +288,7 @@ def _named(op: Primitive, attrs: Mapping[str, Any]) -> tuple[str, str]:
     if op.listed:
         return op.name, "operation"
     if "call" in attrs or "rule" in attrs:
-        node: str = op.node_name(attrs)  # type: ignore[no-untyped-call]
-        return node.removesuffix("Backward"), "call"
+        return op.node_name(attrs).removesuffix("Backward"), "call"
     return op.name, "operation"
 
 

@@ -64,7 +64,7 @@ class Job(Claim):
         n, end = columns.n, columns.n + (columns.n + 7) // 8
         self.words = np.empty(end + len(more), np.int64)
         self.words[end:] = more
-        view = memoryview(self.words)  # type: ignore[arg-type]
+        view = self.words.data
         super().__init__(view[n:end].cast("B")[:n], frees)
         self.tape, self.columns, self.row, self.sinks, self.cotangents = tape, columns, row, sinks, view[:n]
         self.seeds: dict[int, list[Any]] = {}
@@ -187,7 +187,7 @@ class Plan:
         self.state: State = take()
         self.state.fit(0)
         rows = np.zeros(max(1, len(self._tapes)) * WORDS, np.int64)
-        self.rows = memoryview(rows)  # type: ignore[arg-type]
+        self.rows = rows.data
         self.table: Address = abi.address(rows)
         self._rows = {serial: q for q, serial in enumerate(self._tapes)}
         self._serials = list(self._tapes)

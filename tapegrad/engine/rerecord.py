@@ -11,7 +11,7 @@ from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import give
 from tapegrad.ops.lanes import vjp
-from tapegrad.ops.primitive import BY_OPCODE, in_dtype
+from tapegrad.ops.primitive import BY_OPCODE, Primitive, in_dtype
 from tapegrad.tape.record import CONST, LEAF, LINK, Record
 from tapegrad.tape.tape import Place, Tape
 
@@ -190,7 +190,8 @@ class _Walk:
     ) -> dict[int, TensorOrArray]:
         """Cotangents of a record's operands."""
         columns, tape = self.job.columns, self.job.tape
-        op, value = BY_OPCODE[columns.opcode(k)], columns.values[k]
+        op: Primitive = BY_OPCODE[columns.opcode(k)]
+        value = columns.values[k]
         out, inputs = self.known(tape, k) or (None, [None] * len(operands))
         packed = {}
         if k in tape.packed:
@@ -205,8 +206,8 @@ class _Walk:
 
         def rule() -> dict[int, TensorOrArray]:
             if self.lanes is None:
-                return op.vjp(ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return]
-            return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)  # type: ignore[no-any-return,no-untyped-call]
+                return op.vjp(ct, out, inputs, attrs, wanted)
+            return vjp(op, self.lanes, ct, out, inputs, attrs, wanted)
 
         return self.plan.ruled(tape, k, op, rule)
 
@@ -226,4 +227,4 @@ class _Walk:
         columns = self.job.columns
         for slot, part in found.items():
             j = operands[slot]
-            _gather(self.cotangents, j, in_dtype(part, abi.DTYPES[columns.code(j)]))  # type: ignore[no-untyped-call]
+            _gather(self.cotangents, j, in_dtype(part, abi.DTYPES[columns.code(j)]))

@@ -100,7 +100,7 @@ class Sweep(Plan):
         known: dict[Key, Destination] = {}
         words = np.empty(3 * sum(len(job.reached) for job in self.order[1:]), np.int64)
         self.held.append(words)
-        joins, at, rows = memoryview(words), abi.address(words), self.rows  # type: ignore[arg-type]
+        joins, at, rows = words.data, abi.address(words), self.rows
         for job in self.order:
             columns, row, begin = job.columns, WORDS * job.row, used
             for k in job.reached:

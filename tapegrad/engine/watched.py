@@ -36,7 +36,7 @@ def after_rule(
     watch: Any, found: dict[int, Any], ct: Any, columns: Columns, operands: list[Record]
 ) -> dict[int, Any]:
     """What a record's rule gave its operands, in their dtypes, as a watch leaves it."""
-    given = {q: in_dtype(part, abi.DTYPES[columns.code(operands[q])]) for q, part in found.items()}  # type: ignore[no-untyped-call]
+    given = {q: in_dtype(part, abi.DTYPES[columns.code(operands[q])]) for q, part in found.items()}
     return watch.after(given, ct, len(operands))  # type: ignore[no-any-return]
 
 

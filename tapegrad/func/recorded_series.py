@@ -42,8 +42,8 @@ class _State:
 
     def __init__(self) -> None:
         self.words = np.zeros(places.SERIES_WORDS, np.int64)
-        self.view: Any = memoryview(self.words)  # type: ignore[arg-type]
-        self.number: Any = memoryview(self.words.view(np.float64))[places.DIRECTION_NUMBER :]  # type: ignore[arg-type]
+        self.view = self.words.data
+        self.number = self.words.view(np.float64).data[places.DIRECTION_NUMBER :]
         self.at = abi.address(self.words)
         self.view[places.NUMBER_KIND], self.view[places.ARRAY_KIND] = id(np.float64), id(np.ndarray)
         self.view[places.DTYPE_KIND] = id(np.dtype(np.float64))

@@ -28,7 +28,7 @@ class State:
     def __init__(self) -> None:
         enter, enter_nogil = machine.load()
         self.words: Words = np.zeros(layout.STATE_WORDS, np.int64)
-        self.view = memoryview(self.words)  # type: ignore[arg-type]
+        self.view = self.words.data
         self.at = abi.address(self.words)
         self.enter, self._enter_nogil = enter, enter_nogil
         self.note = weakref.ref(self)  # what it claims tapes by
@@ -55,7 +55,7 @@ class State:
         array = np.zeros(words, np.int64)
         self.buffers[place] = array
         self.view[place] = abi.address(array)
-        return memoryview(array)  # type: ignore[arg-type]
+        return array.data
 
     def fit(self, n: int) -> None:
         """Make room for tapes of n records, and take in what was compiled since."""

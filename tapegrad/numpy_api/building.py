@@ -48,7 +48,7 @@ VIEW = REGISTRY["view"]
 @rearranges(np.repeat)
 def repeat(a: Tensor, repeats: Any, axis: int | None = None) -> TensorOrArray:
     """Each element several times."""
-    repeats, axis = plain(repeats), of_number(a, axis)  # type: ignore[assignment]
+    repeats, axis = plain(repeats), of_number(a, axis)
     count = np.repeat(np.int8(0), repeats).size if np.size(repeats) == 1 else 0  # NumPy refuses fractions
     if count and a.ndim:
         flat = reshape(a, (-1,)) if axis is None else a
@@ -250,7 +250,7 @@ def _diagonal_of(shape: tuple[int, ...], offset: int, axis1: int, axis2: int) ->
     part[first], part[second] = slice(row, row + count), slice(column, column + count)
     rest = [d for d in range(len(shape)) if d not in (first, second)]
     labels = [first if d == second else d for d in range(len(shape))]
-    strides = shapes.steps(shape)  # type: ignore[no-untyped-call]
+    strides = shapes.steps(shape)
     start = (row * strides[first] + column * strides[second]) * (count > 0)
     extents = (*(shape[d] for d in rest), count)
     window = (start, extents, (*(strides[d] for d in rest), strides[first] + strides[second]))

@@ -12,7 +12,7 @@ from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import plainly, tensor_of
 from tapegrad.ops import REGISTRY
-from tapegrad.tensor import Operand, TensorOrArray, apply, is_tensor, wrap
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, apply, is_tensor, wrap
 
 
 def is_complex(x: Operand) -> bool:
@@ -35,7 +35,7 @@ def imag(val: Operand) -> TensorOrArray:
 
 
 @implements(np.conjugate)
-def conj(x: Operand) -> Any:
+def conj(x: Operand) -> Tensor:
     """Complex conjugate, in memory of its own."""
     return apply(REGISTRY["conjugate"], (x,))
 

@@ -85,7 +85,9 @@ def _of_matrices(x: Any, order: Any, row: int, column: int, keepdims: bool) -> T
 
 
 @implements(np.linalg.norm, by_shapes=True)
-def norm(x: Any, ord: float | str | None = None, axis: Any = None, keepdims: bool = False) -> TensorOrArray:
+def norm(
+    x: Operand, ord: float | str | None = None, axis: Any = None, keepdims: bool = False
+) -> TensorOrArray:
     """Norm of a vector, of a matrix, or without an order of all elements.
 
     At the origin, where they have none, norms are given the derivative 0; an equal share goes to each of

@@ -236,7 +236,7 @@ def _taken(x: np.ndarray, k: np.ndarray) -> Any:
     return x[k]
 
 
-def _at(x: TensorOrArray, k: TensorOrArray) -> Any:
+def _at(x: TensorOrArray, k: TensorOrArray) -> TensorOrArray:
     """Elements of a vector, by number."""
     return x[value_of(k)] if is_tensor(x) else constant_of(_taken, x, k)
 

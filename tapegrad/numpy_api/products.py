@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed
+from tapegrad.core.base import Casting, DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import implements
 from tapegrad.core.saved_values import save_arrays
@@ -121,7 +121,7 @@ def _apply_keeping(op: Primitive, *operands: Operand) -> Tensor:
 @implements(np.einsum, by_shapes=True)
 def einsum(
     *operands: Any, out: Out = None, optimize: bool | str | Sequence[str | tuple[int, ...]] = False,
-    dtype: DType = None, order: str = "K", casting: str = "safe",
+    dtype: DType = None, order: str = "K", casting: Casting = "safe",
 ) -> TensorOrArray:  # fmt: skip
     """Einstein summation, with subscripts as text or as lists between the operands.
 
@@ -135,7 +135,7 @@ def einsum(
     arrays = [tensor_of(x) for x in arrays]
     if dtype is not None:
         for x in arrays:
-            if not np.can_cast(like_of(x).dtype, dtype, casting):  # type: ignore[arg-type]
+            if not np.can_cast(like_of(x).dtype, dtype, casting):
                 raise TypeError(
                     f"einsum: operands of dtype {like_of(x).dtype} as {np.dtype(dtype)}: not with {casting=}"
                 )

@@ -245,7 +245,7 @@ def _median(name: str) -> Any:
     return composed(getattr(np, name), by_shapes=not skip)(function)
 
 
-def _middle(lanes: Any, low: int, high: int, shared: bool) -> Any:
+def _middle(lanes: TensorOrArray, low: int, high: int, shared: bool) -> TensorOrArray:
     """The mean of the elements of two ranks, of each lane; in the only one equal elements have shares."""
     if shared:
         parts = [_shared_if_equal(lanes, in_order(lanes, Ranked((k,), False))) for k in {low, high}]
@@ -256,7 +256,7 @@ def _middle(lanes: Any, low: int, high: int, shared: bool) -> Any:
     return apply(MEAN, (both,), {"axis": (0,), "keepdims": False})
 
 
-def _nth(order: np.ndarray, k: Any) -> Any:
+def _nth(order: np.ndarray, k: Any) -> np.ndarray:
     """The place of the k-th element of each lane, lanes being rows."""
     lanes = order.shape[:-1]
     found = order[..., k] if type(k) is int else np.take_along_axis(order, k[..., None], -1)[..., 0]

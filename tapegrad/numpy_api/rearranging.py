@@ -84,7 +84,7 @@ def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., boo
     return call
 
 
-def rearranged(x: Operand, places: Any, holes: bool = False) -> Any:
+def rearranged(x: Operand, places: np.ndarray, holes: bool = False) -> Tensor:
     """The elements at places, which nobody else writes to, and zeros at those below 0."""
     out = apply(REARRANGE, (x,), {"places": places, "holes": holes})
     if places.nbytes > LARGE:

@@ -239,7 +239,7 @@ def std(
     return root(_spread(np.std, a, axis, dtype, None, *args, **kwargs))
 
 
-def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> Any:
+def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> TensorOrArray:
     """np.add.accumulate: as cumsum, but along the first axis by default."""
     return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
 
@@ -252,7 +252,7 @@ def cumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = 
     x = tensor_of(a)
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
-    axis = of_number(x, axis)  # type: ignore[assignment]
+    axis = of_number(x, axis)
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     attrs = {"axis": axis_of(x, axis, "cumsum")}

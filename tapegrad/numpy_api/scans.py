@@ -29,7 +29,7 @@ def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out =
         return plainly(np.cumprod, (a,), {"axis": axis, "dtype": dtype})
     if dtype is not None:
         a = astype(a, np.dtype(dtype))
-    axis = of_number(a, axis)  # type: ignore[assignment]
+    axis = of_number(a, axis)
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     return apply(REGISTRY["cumprod"], (a,), {"axis": axis_of(a, axis, "cumprod")})

@@ -87,12 +87,12 @@ def laid(x: Operand, shape: tuple[int, ...]) -> Any:
     if shape_of(x) == shape:
         return x
     if not is_tensor(x):
-        return reshaped(x, shape)  # type: ignore[no-untyped-call]
+        return reshaped(x, shape)
     known = expect(REGISTRY["reshape"], (x,), {"shape": shape})
     if known is not None:
         return known
     of = x._v
-    out = record(REGISTRY["reshape"], reshaped(of, shape), (x,), {"shape": shape})  # type: ignore[no-untyped-call]
+    out = record(REGISTRY["reshape"], reshaped(of, shape), (x,), {"shape": shape})
     return out if is_still(x, of) else laid(x, shape)
 
 

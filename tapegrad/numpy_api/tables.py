@@ -103,6 +103,10 @@ def axes_of(x: Operand, axis: Axis, what: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+@overload
+def of_number(x: Operand, axis: int | None) -> int | None: ...
+@overload
+def of_number(x: Operand, axis: Axis) -> Axis: ...
 def of_number(x: Operand, axis: Axis) -> Axis:
     """Return the axis of a reduction or scan, None where NumPy takes a number for a vector of one."""
     number = ndim_of(x) == 0 and isinstance(axis, (int, np.integer))

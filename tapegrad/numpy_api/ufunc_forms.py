@@ -185,7 +185,7 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 
 
 def _step_by_step(
-    ufunc: np.ufunc, x: Any, axes: tuple[int, ...], initial: Operand, condition: Operand
+    ufunc: np.ufunc, x: Operand, axes: tuple[int, ...], initial: Operand, condition: Operand
 ) -> Tensor:
     """From the first element to the last; a length by halves, of which it is the same."""
     others = tuple(d for d in range(ndim_of(x)) if d not in axes)
@@ -223,7 +223,7 @@ def _moved(condition: Any, order: Any, count: int, rest: Any) -> Any:
 # ---------------------------------------------------------------- accumulate, outer, reduceat
 
 
-def accumulate_(ufunc: np.ufunc, x: TensorOrArray, axis: int = 0, dtype: DType = None) -> Any:
+def accumulate_(ufunc: np.ufunc, x: TensorOrArray, axis: int = 0, dtype: DType = None) -> TensorOrArray:
     """Results of reducing ever more elements of an axis."""
     x = tensor_of(x)
     if ufunc is np.add:

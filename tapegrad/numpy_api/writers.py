@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Handle, ndim_of, needs_derivative, shape_of, value_of
+from tapegrad.core.base import Casting, Handle, ndim_of, needs_derivative, shape_of, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.functions import implements
 from tapegrad.core.indices import elements, getitem, plain_index
@@ -71,13 +71,13 @@ def _put_flat(x: Any, places: np.ndarray, new: Operand, what: str) -> None:
 
 
 @_writer(np.copyto)
-def copyto(dst: Tensor, src: Operand, casting: str = "same_kind", where: Operand = True) -> None:
+def copyto(dst: Tensor, src: Operand, casting: Casting = "same_kind", where: Operand = True) -> None:
     """Write values where a condition holds."""
     what = "np.copyto"
     if not is_tensor(src):
         src = np.asarray(src)
     kind = np.result_type(value_of(src))
-    if not np.can_cast(kind, dst.dtype, casting):  # type: ignore[arg-type]
+    if not np.can_cast(kind, dst.dtype, casting):
         raise DTypeError(f"{what}: no conversion of {kind} to {dst.dtype} under casting={casting!r}")
     if not np.can_cast(kind, dst.dtype, "same_kind"):
         src = src.astype(dst.dtype)
@@ -177,7 +177,7 @@ def fill_diagonal(a: Tensor, val: Operand, wrap: bool = False) -> None:
     index: Part | Flat = Part(_diagonal)
     count, val = min(shape), tensor_of(val)
     if len(shape) > 2 or (wrap and shape[0] > shape[1]):  # a wrapped one goes on below the square
-        index = Flat(np.arange(0, size, sum(steps(shape))))  # type: ignore[no-untyped-call]
+        index = Flat(np.arange(0, size, sum(steps(shape))))
         count = index.places.size
     if count == 0:
         return

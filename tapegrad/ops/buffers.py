@@ -36,7 +36,7 @@ def product(a, b):
     return matmul(a, b) if matrices and a.shape[-1] == b.shape[-2] else np.matmul(a, b)
 
 
-def reshape(x, shape):
+def reshape(x, shape: tuple[int, ...]):
     """As `np.reshape` to a shape that fits; where a large array has to be copied, by `copied`."""
     if type(x) is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
         return np.reshape(x, shape)

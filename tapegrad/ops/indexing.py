@@ -13,7 +13,7 @@ from tapegrad.ops.shapes import dense, describe, steps, window
 from tapegrad.tape.record import Template
 
 
-def numbers(shape, index):
+def numbers(shape: tuple[int, ...], index) -> np.ndarray:
     """Number in C order of each element that an index takes."""
     if isinstance(index, np.ndarray) and index.dtype.kind in "iu" and shape:  # not all elements are numbered
         first, inner = index.astype(np.int64), shape[1:]

@@ -4,6 +4,8 @@ A recorded sweep asks for the history of the cotangent of such a result. Where t
 result, the cotangent of the operand is c times the operand, and it is this that can be differentiated at 0.
 """
 
+from typing import Any
+
 import numpy as np
 
 TERMS = 64  # results that are looked through, of products and sums; behind more the derivative at 0 is 0
@@ -85,7 +87,7 @@ def of_power(found, operands, out):
     return None, False
 
 
-def product(op, attrs, x, tangent, lanes):
+def product(op, attrs: dict[str, Any] | None, x, tangent, lanes: int):
     """The result of an op with a kink times its tangent, which is smooth, from the operand's."""
     found = np.conj(x) * tangent if x.dtype.kind == "c" else x * tangent
     found = np.real(found)

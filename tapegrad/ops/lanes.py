@@ -5,9 +5,12 @@ the same op on larger arrays, whose attributes its declaration tells (`along`, `
 some broadcast, and for the rest one record is differentiated lane by lane.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from tapegrad.ops.primitive import Elementwise, Reduction
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive, Reduction
 
 
 def same(attrs, n, shapes):
@@ -20,7 +23,9 @@ def along(attrs, n, shapes):
     return {**attrs, "axis": attrs["axis"] + 1}
 
 
-def vjp(op, n, ct, out, inputs, attrs, wanted):
+def vjp(
+    op: Primitive, n: int, ct, out, inputs: Sequence, attrs: Attributes, wanted: Sequence[int]
+) -> dict[int, Any]:
     """As `Primitive.vjp`, of n cotangents."""
     if isinstance(op, (Elementwise, Reduction)):
         return op.vjp(ct, out, inputs, attrs, wanted, (n,))
@@ -38,7 +43,7 @@ def vjp(op, n, ct, out, inputs, attrs, wanted):
     return {k: np.stack([part[k] for part in found]) for k in found[0]}
 
 
-def jvp(op, n, tangents, out, inputs, attrs):
+def jvp(op: Primitive, n: int, tangents: Sequence, out, inputs: Sequence, attrs: Attributes):
     """As `Primitive.jvp`, of n tangents."""
     if isinstance(op, (Elementwise, Reduction)):
         return op.jvp(tangents, out, inputs, attrs, (n,))

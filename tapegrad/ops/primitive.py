@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -113,6 +113,7 @@ class Primitive:
     lower: Any = None  # describes a record to the compiled sweep: lower(columns, k, operands, attrs) -> words
     node = ""
     flops: Any = 0
+    rule: Any  # as declared
     vector: Vector | None = None  # forms of it that vectorise
     squares: int | None = None
     multiple: Any = None  # what its result is a multiple of, see `tapegrad.ops.kinks`
@@ -168,24 +169,24 @@ class Primitive:
         """Bit mask of the values that the derivative by input `k` reads (bits 0-2 inputs, 3 result)."""
         raise NotImplementedError
 
-    def kink_value(self, out, inputs):
+    def kink_value(self, out, inputs: Sequence):
         """What is 0 where the result has its kink: the result, or the operand if rules read that alone."""
         return out if self.reads(0) >> OUT & 1 else inputs[0]
 
-    def vjp(self, ct, out, inputs, attrs, wanted):
+    def vjp(self, ct, out, inputs: Sequence, attrs: Attributes, wanted: Sequence[int]) -> dict[int, Any]:
         """Cotangents of the inputs whose position is in `wanted`, as a dict; run on arrays or Tensors."""
         raise NotImplementedError
 
-    def jvp(self, tangents, out, inputs, attrs):
+    def jvp(self, tangents: Sequence, out, inputs: Sequence, attrs: Attributes):
         """Tangent of the result; `tangents[k]` is None where input `k` does not move."""
         raise NotImplementedError
 
-    def node_name(self, attrs):
+    def node_name(self, attrs: Mapping[str, Any]) -> str:
         """The name of a record's node in the graph."""
         words = (self.node or self.name).split("_")
         return "".join(word.capitalize() for word in words) + "Backward"
 
-    def count_flops(self, shapes):
+    def count_flops(self, shapes: Sequence[tuple[int, ...]]) -> int:
         """How many additions and multiplications it takes of operands of these shapes."""
         return self.flops(*shapes) if self.flops else 0
 
@@ -200,7 +201,7 @@ class Primitive:
                 return operand._apply(self, operands, attrs)
         return self.forward(*operands, **attrs)
 
-    def key(self, attrs):
+    def key(self, attrs: Attributes | None) -> int:
         """Attributes as one number below 2**30 where the compiled sweep can read them so, else 0."""
         return 0
 
@@ -216,7 +217,7 @@ def kept(shape, axes):
     return reduced(shape, axes, True)
 
 
-def sum_to(ct, shape, lanes=0):
+def sum_to(ct, shape: tuple[int, ...], lanes: int = 0):
     """Sum a cotangent over the axes that broadcasting added or stretched; lanes in front of them stay."""
     found = np.shape(ct)
     if found[lanes:] == shape:
@@ -230,7 +231,7 @@ def sum_to(ct, shape, lanes=0):
     return np.reshape(ct, shape) if np.shape(ct) != shape else ct
 
 
-def in_dtype(ct, dtype):
+def in_dtype(ct, dtype: np.dtype):
     """A cotangent in the dtype of its operand: of a real one the real part."""
     if dtype.kind == "f":
         ct = np.real(ct)

@@ -1,5 +1,7 @@
 """Ops that move elements without changing them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tapegrad.ops.buffers import reshape as reshaped
@@ -33,7 +35,7 @@ def describe(pieces):
     return starts + words
 
 
-def steps(shape):
+def steps(shape: Sequence[int]) -> list[int]:
     """Strides, in elements, of a dense array."""
     found, step = [], 1
     for extent in shape[::-1]:

@@ -230,7 +230,7 @@ class Function:
         """The second derivatives of a function of each element of its own."""
         return np.asarray(self._at(x, args, {}).product(np.ones(np.shape(x))[()]))[()]
 
-    def _at(self, x: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Recorded:
+    def _at(self, x: Operand, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Recorded:
         """The point x, where the function was called or is called now."""
         x = np.asarray(x)
         key = x.shape, x.dtype, x.tobytes()

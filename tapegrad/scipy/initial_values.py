@@ -286,7 +286,7 @@ def solve_ivp(
     found = _scipy.solve_ivp(
         lambda t, y: plain(slope(t, y, *constants)), tuple(map(float, t_span)), start[1],
         _noting(kind, times, notes), value_of(t_eval), dense_output,
-        None if events is None else [_of_values(event, constants) for event in marks], **options,
+        None if events is None else [_OfValues(event, constants) for event in marks], **options,
     )  # fmt: skip
     form = Radau if implicit else Explicit
     steps = form(lambda t, y, *p: _vector(slope(t, y, *p)), given, kind, times, notes)
@@ -390,15 +390,15 @@ def _of_columns(fun: Function) -> Callable[..., TensorOrArray]:
     return lambda t, y, *args: _vector(fun(t, y[:, None], *args))
 
 
-def _of_values(event: Function, constants: tuple[Operand, ...]) -> Callable[[float, np.ndarray], Operand]:
+class _OfValues:
     """An event of plain values, with SciPy's attributes."""
 
-    def call(t: float, y: np.ndarray) -> Operand:
-        return plain(event(t, y, *constants))
+    def __init__(self, event: Function, constants: tuple[Operand, ...]) -> None:
+        self.event, self.constants = event, constants
+        self.terminal, self.direction = getattr(event, "terminal", None), getattr(event, "direction", 0)
 
-    call.terminal = getattr(event, "terminal", None)  # type: ignore[attr-defined]
-    call.direction = getattr(event, "direction", 0)  # type: ignore[attr-defined]
-    return call
+    def __call__(self, t: float, y: np.ndarray) -> Operand:
+        return plain(self.event(t, y, *self.constants))
 
 
 def _with_jacobian(

@@ -122,7 +122,7 @@ class Distribution(Guarded):
         shapes, loc, scale = tuple(map(doubles, shapes)), doubles(loc), doubles(scale)
         with np.errstate(all="ignore"):
             if isinstance(self._formulas, Discrete):
-                return self._of_whole_numbers(method, formula, x, shapes, loc)
+                return self._of_whole_numbers(self._formulas.whole, method, formula, x, shapes, loc)
             if method in ("ppf", "isf"):
                 return self._inverse(formula, doubles(x), shapes, loc, scale)
             return self._at(method, formula, (doubles(x) - loc) / scale, shapes, scale)
@@ -165,6 +165,7 @@ class Distribution(Guarded):
 
     def _of_whole_numbers(
         self,
+        whole_shapes: Sequence[str],
         method: str,
         formula: Callable[..., TensorOrArray],
         k: Operand,
@@ -173,7 +174,7 @@ class Distribution(Guarded):
     ) -> TensorOrArray:
         names = self._it.shapes.split(",")
         constants = {name.strip(): x for name, x in zip(names, shapes, strict=True)}
-        whole = {"k": k, "loc": loc, **{name: constants[name] for name in self._formulas.whole}}  # type: ignore[attr-defined]
+        whole = {"k": k, "loc": loc, **{name: constants[name] for name in whole_shapes}}
         for name, x in whole.items():
             if derivative_wanted((x,)):
                 raise refuse(

@@ -278,12 +278,12 @@ def test_a_leaf_that_an_older_tape_imports_later():
     def work():
         y = leaf(2.0) * 1.0  # begins a tape
         ready.set()
-        go.wait(10)
+        assert go.wait(60)
         found.append(y * x)
 
     thread = threading.Thread(target=work)
     thread.start()
-    ready.wait(10)
+    assert ready.wait(60)
     z = x * x  # on a newer one
     go.set()
     thread.join()

@@ -2,9 +2,9 @@
 
 import itertools
 import json
+import sys
 import threading
 import time
-from statistics import median
 
 import numpy as np
 import pytest
@@ -27,8 +27,13 @@ def events():
     return prof
 
 
+def events_of(prof):
+    """All but what is compiled meanwhile, which hangs on what the process did before."""
+    return [event for event in prof.function_events if not event.name.startswith("compile ")]
+
+
 def names(prof):
-    return [event.name for event in prof.function_events]
+    return [event.name for event in events_of(prof)]
 
 
 def test_H10_operations_and_records_are_events(events):
@@ -73,12 +78,17 @@ def test_compiled_sweeps_are_not_split():
     y = x
     for _ in range(3000):
         y = y * 0.999
-    tg.grad(y, x, retain_graph=True)
-    with profile() as prof:
-        y.backward()
+    for _ in range(2):  # the first loads what it takes
+        calls = []
+        with profile() as prof:
+            sys.setprofile(lambda frame, event, _: calls.append(event))
+            try:
+                tg.grad(y, x, retain_graph=True)
+            finally:
+                sys.setprofile(None)
     found = [event for event in prof.function_events if event.name == "MulBackward"]
     assert len(found) == 3000
-    assert median(event.cpu_time_total for event in found) < 5  # in Python it is more
+    assert len(calls) < 3000  # in Python one a record at least
 
 
 def test_H10_averages_and_their_table(events):
@@ -234,7 +244,7 @@ def test_compilations_are_events():
 
     with profile() as prof:
         cache.load("probe", f"VALUE = {time.perf_counter_ns()}\n")
-    assert names(prof) == ["compile probe"]
+    assert [event.name for event in prof.function_events] == ["compile probe"]
     assert prof.function_events[0].cpu_time_total > 0
     assert not cache.observers
 
@@ -297,7 +307,7 @@ def test_as_many_events_as_there_are_operations():
     found = names(prof)
     for name in ("sin", "multiply", "SinBackward", "MulBackward"):
         assert found.count(name) == 15000
-    ops = [event for event in prof.function_events if not event.is_backward]
+    ops = [event for event in events_of(prof) if not event.is_backward]
     for before, event in itertools.pairwise(ops):
         assert before.end <= event.start
     assert {event.thread for event in ops} == {threading.get_ident()}

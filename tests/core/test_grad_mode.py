@@ -358,13 +358,13 @@ def test_F2_1_threads_do_not_see_each_other():
     def work():
         with tg.no_grad():
             ready.set()
-            proceed.wait(10)
+            proceed.wait(60)
             seen.append(tg.is_grad_enabled())
         seen.append(tg.is_grad_enabled())
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     assert tg.is_grad_enabled()
     with tg.enable_grad():
         proceed.set()
@@ -377,7 +377,7 @@ def test_F2_1_one_decorated_function_in_many_threads():
 
     @tg.no_grad()
     def quiet():
-        barrier.wait(10)
+        barrier.wait(60)
         return tg.is_grad_enabled()
 
     def work():

@@ -151,7 +151,7 @@ threads = [
 for thread in threads:
     thread.start()
 for thread in threads:
-    thread.join(30)
+    thread.join(90)
 print(len(found), errors, flush=True)
 os._exit(0)
 """

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tapegrad.native.cut import fewest
@@ -37,7 +37,7 @@ def suffice(kept, roots, parts):
     return all(parts[value] is not None for value in needed(roots, parts, kept))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(graphs())
 def test_the_least_set_that_suffices_and_the_nearest_of_these(graph):
     roots, parts = graph

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
@@ -337,7 +337,7 @@ def test_partials_alike_but_for_a_factor_are_kept_once(recordings):
     compare(alike, (*(np.cos(np.arange(BLOCK + 3.0) + k) for k in range(3)), 0.3), 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_random_layouts(data):
     """Products of slices of two arrays: any start, any step, any axes."""

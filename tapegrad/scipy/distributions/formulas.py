@@ -71,18 +71,21 @@ class Formulas:
 
     at: tuple[float, ...] = (0.5,)
     opened = False
+    logpdf: Callable[..., TensorOrArray]
+    cdf: Callable[..., TensorOrArray]
+    sf: Callable[..., TensorOrArray]
 
     def pdf(self, x: TensorOrArray, *shapes: Any) -> TensorOrArray:
         """Density."""
-        return exponential(self.logpdf, (x, *shapes), self.at)  # type: ignore[attr-defined]
+        return exponential(self.logpdf, (x, *shapes), self.at)
 
     def logcdf(self, x: TensorOrArray, *shapes: Any) -> TensorOrArray:
         """Logarithm of the distribution function."""
-        return log_of_tail(self.cdf(x, *shapes), self.sf(x, *shapes))  # type: ignore[attr-defined]
+        return log_of_tail(self.cdf(x, *shapes), self.sf(x, *shapes))
 
     def logsf(self, x: TensorOrArray, *shapes: Any) -> TensorOrArray:
         """Logarithm of the complement."""
-        return log_of_tail(self.sf(x, *shapes), self.cdf(x, *shapes))  # type: ignore[attr-defined]
+        return log_of_tail(self.sf(x, *shapes), self.cdf(x, *shapes))
 
 
 class Powers(Formulas):
@@ -92,24 +95,27 @@ class Powers(Formulas):
     logarithm of the other factors.
     """
 
+    powers: Callable[..., list[Power]]
+    rest: Callable[..., Any]
+
     def logpdf(self, x: TensorOrArray, *shapes: Any) -> TensorOrArray:
         """Logarithm of the density."""
-        found = self.rest(x, *shapes)  # type: ignore[attr-defined]
-        for exponent, y, other in self.powers(x, *shapes):  # type: ignore[attr-defined]
+        found = self.rest(x, *shapes)
+        for exponent, y, other in self.powers(x, *shapes):
             found = found + (sc.xlog1py(exponent, -y) if other else sc.xlogy(exponent, y))
         return found
 
     def pdf(self, x: TensorOrArray, *shapes: Any) -> TensorOrArray:
         """Density, at the ends by the powers, whose derivatives its logarithm has not."""
         operands = (x, *shapes)
-        powers = self.powers(*operands)  # type: ignore[attr-defined]
+        powers = self.powers(*operands)
         end = functools.reduce(np.logical_or, (value_of(y) == other for _, y, other in powers))
         if not np.any(end):
             return exponential(self.logpdf, operands, self.at)
         inner = exponential(self.logpdf, without(end, operands, self.at), self.at)
         here = without(~end, operands, self.at)
-        found = np.exp(self.rest(*here))  # type: ignore[attr-defined]
-        for exponent, y, other in self.powers(*here):  # type: ignore[attr-defined]
+        found = np.exp(self.rest(*here))
+        for exponent, y, other in self.powers(*here):
             found = found * np.power(1 - y if other else y, exponent)
         return np.where(end, found, inner)
 

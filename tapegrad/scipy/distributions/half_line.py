@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.special as sc
 import scipy.stats as _scipy
@@ -460,11 +458,11 @@ class InvGauss(Formulas):
         """Complement."""
         return exponential(self.logsf, (x, mu), self.at)
 
-    def ppf(self, q: TensorOrArray, mu: TensorOrArray) -> Any:
+    def ppf(self, q: TensorOrArray, mu: TensorOrArray) -> TensorOrArray:
         """Inverse."""
         return _invgauss_ppf(q, mu)
 
-    def isf(self, q: TensorOrArray, mu: TensorOrArray) -> Any:
+    def isf(self, q: TensorOrArray, mu: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""
         return _invgauss_isf(q, mu)
 

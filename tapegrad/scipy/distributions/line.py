@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import scipy.special as sc
@@ -291,11 +290,11 @@ class SkewNorm(Formulas):
         """Complement."""
         return skewed(-x, -a)
 
-    def ppf(self, q: TensorOrArray, a: TensorOrArray) -> Any:
+    def ppf(self, q: TensorOrArray, a: TensorOrArray) -> TensorOrArray:
         """Inverse."""
         return _skewnorm_ppf(q, a)
 
-    def isf(self, q: TensorOrArray, a: TensorOrArray) -> Any:
+    def isf(self, q: TensorOrArray, a: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""
         return _skewnorm_isf(q, a)
 

@@ -204,7 +204,7 @@ def _iterated(
 
 
 def cg(
-    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    A: Operator, b: Operand, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
     maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
 ) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Conjugate gradients, as `scipy.sparse.linalg.cg`; derivatives are found to the same tolerance.
@@ -221,7 +221,7 @@ def cg(
 
 
 def bicg(
-    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    A: Operator, b: Operand, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
     maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
 ) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Biconjugate gradients, as `scipy.sparse.linalg.bicg`; derivatives are found to the same tolerance.
@@ -238,7 +238,7 @@ def bicg(
 
 
 def bicgstab(
-    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    A: Operator, b: Operand, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
     maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
 ) -> tuple[TensorOrArray, int]:  # fmt: skip
     """Stabilised biconjugate gradients, as `scipy.sparse.linalg.bicgstab`, to the same tolerance.
@@ -255,7 +255,7 @@ def bicgstab(
 
 
 def gmres(
-    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
+    A: Operator, b: Operand, x0: Operand | None = None, *, rtol: float = 1e-05, atol: float = 0.0,
     restart: int | None = None, maxiter: int | None = None, M: Operator | None = None,
     callback: Function | None = None, callback_type: str | None = None,
 ) -> tuple[TensorOrArray, int]:  # fmt: skip
@@ -280,7 +280,7 @@ def gmres(
 
 
 def minres(
-    A: Operator, b: Any, x0: Operand | None = None, *, rtol: float = 1e-05, shift: float = 0.0,
+    A: Operator, b: Operand, x0: Operand | None = None, *, rtol: float = 1e-05, shift: float = 0.0,
     maxiter: int | None = None, M: Operator | None = None, callback: Function | None = None,
     show: bool = False, check: bool = False,
 ) -> tuple[TensorOrArray, int]:  # fmt: skip
@@ -408,7 +408,7 @@ class _Squares:
 
 
 def lsqr(
-    A: Operator, b: Any, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
+    A: Operator, b: Operand, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
     conlim: float = 1e8, iter_lim: int | None = None, show: bool = False, calc_var: bool = False,
     x0: Operand | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
@@ -435,7 +435,7 @@ def lsqr(
 
 
 def lsmr(
-    A: Operator, b: Any, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
+    A: Operator, b: Operand, damp: Operand = 0.0, atol: float = 1e-06, btol: float = 1e-06,
     conlim: float = 1e8, maxiter: int | None = None, show: bool = False, x0: Operand | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Least squares by bidiagonalisation, as `scipy.sparse.linalg.lsmr`; derivatives as of `lsqr`.
