@@ -31,7 +31,7 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.methods import UPDATES
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
+from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
@@ -82,6 +82,7 @@ class Learner:
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
+        self._compared: list[Any] = []  # such Tensors, by compiled code, each with the number of its entry
         self._reason = ""
         self._parts = 0  # how often a function of NumPy's was more than its operations
         self._is_value_given = False  # whether the value of the next operation is not what its op gives
@@ -91,7 +92,8 @@ class Learner:
             id(self._brought),
             WIDTH * (MOST_EVENTS - known),
         )
-        words[layout.TRACE_SHADOWED] = LARGE
+        words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = LARGE, id(self._compared)
+        words[layout.TRACE_COMPARISONS :] = COMPARED
         self._words, self.tracing = words.data, abi.address(words)
 
     @property
@@ -145,7 +147,7 @@ class Learner:
             if type(x) is list:
                 entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
                 continue
-            flat, entries[at - 2] = self._flat.get(entries[at - 2]), None
+            flat, entries[at - 2] = self._flat_of(entries[at - 2]), None
             found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
             if type(found) is History:
                 entries[at - 2 : at + 1] = found
@@ -272,12 +274,22 @@ class Learner:
         """What tells a Tensor that was computed in the call; None for any other."""
         if x._tape is not None:
             return record_of(x)
-        return self._flat[id(x)].history if self.is_flat(x) else None
+        found = self._flat_of(id(x))
+        return found.history if found is not None and found.is_as_made() else None
 
     def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a history that was computed in the call."""
-        found = self._flat.get(id(x))
+        found = self._flat_of(id(x)) if isinstance(x, Handle) else None
         return found is not None and found.is_as_made()
+
+    def _flat_of(self, x: int) -> Flat | None:
+        """What is known of the Tensor of an id, if it has no history and was computed in the call."""
+        made = self._compared
+        while made:
+            k, out = made.pop(), made.pop()
+            value = self.entries[WIDTH * k + 4]
+            self._flat[id(out)] = Flat(out, value, History(id(out), FLAT, k))
+        return self._flat.get(x)
 
     def expect(self, op: Primitive, operands: Sequence[Any], attrs: Attributes | None, placed: str) -> None:
         """Expect nothing."""
@@ -357,7 +369,7 @@ class Learner:
         )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
         if ours and out._tape is None and out._extra is None:
-            history = History(id(out), FLAT, len(self._flat))
+            history = History(id(out), FLAT, len(self.entries) // WIDTH)
             self._list(op, operands, attrs, out, history)
             self._flat[id(out)] = Flat(out, out._v, history)
 
@@ -389,7 +401,7 @@ class Learner:
             return
         self._writes[len(self.entries) // WIDTH - 1] = history
         self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
-        flat = self._flat.get(id(out))
+        flat = self._flat_of(id(out))
         if flat is not None and flat.history == history:
             flat.became_another = True
 

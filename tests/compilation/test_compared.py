@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import methods
+from tapegrad.compilation import learner, methods
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.memory import LARGE
 from tapegrad.core.dispatch import COPIED
@@ -420,6 +420,40 @@ def test_arguments_of_many_elements_that_are_to_be_the_same(n, monkeypatch):
     weights = np.ones(COPIED // 8 + n)
     text = "s = np.average(np.broadcast_to(s, C.shape) * 2.0, weights=C)"
     assert bool(served(text, np.ones((4, 4)), monkeypatch, C=weights)) is (n > 0)
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("by_ufunc", [False, True])
+def test_comparisons_of_numbers_are_listed_in_compiled_code(by_ufunc, monkeypatch):
+    """In the call that is learned from, also behind a way that it has left; masks of them are operands."""
+    kept = []
+
+    def f(x, k):
+        y, z = x[0] * 2.0, x[1] * 3.0
+        masks = y < z, y < 1.0, y >= 1, z == z, y != y
+        if by_ufunc:
+            masks += np.less(y, z), np.greater(1.0, y)
+        s = y * masks[0] + np.where(masks[1], z, y * z) + masks[2] * masks[3] * z + masks[4] * y
+        if k > 9:
+            s = s * (2.0 if y <= z and masks[1] else 0.5)
+        if k == 15:
+            kept.append((masks[0], masks[0].numpy().copy()))
+        return s + (np.sum(x[int(masks[0]) :]) if k > 12 else x[0])
+
+    listed, note = [], learner.Learner.note_flat
+    monkeypatch.setattr(
+        learner.Learner, "note_flat", lambda self, g, *args: listed.append(g.__name__) or note(self, g, *args)
+    )
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(20):
+        x = np.array([0.2 + 0.1 * k, 0.6 + 0.3 * (k % 5 == 1), np.nan][: 2 + k % 2])
+        found, wanted = compiled.value_and_grad(x, k), recorded(x, k)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
+    for mask, value in kept:
+        assert mask.numpy() == value and not mask.requires_grad
+    assert set(listed) <= ({"less", "greater", "multiply"} if by_ufunc else {"multiply"})
+    assert all(kind.ways and kind.ways[0].calls for kind in compiled.explain().kinds)
 
 
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")

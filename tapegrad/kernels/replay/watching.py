@@ -93,6 +93,39 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
     return failed & 0xFFFFFFFF
 
 
+def listing(mode: int) -> int:
+    """The words by which a mode wants operations listed and nothing else of them; 0 where that is not all."""
+    g = i64(shared())
+    if obj(mode).type != g.mode_type:
+        return 0
+    if obj(mode).plain != g.true:
+        return 0
+    if call(g.long_as, obj(mode).noting) | call(g.long_as, obj(mode).timing):
+        return 0
+    return call(g.long_as, obj(mode).tracing)
+
+
+def trace_comparison(words: int, which: int, a: int, b: int, out: int) -> int:
+    """As `trace`, of operands that have a history or are Python's numbers, and a result that has none."""
+    g, w = i64(shared()), i64(words)
+    entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
+    w[TRACE_BYTES] = w[TRACE_BYTES] - 1
+    if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
+        w[TRACE_BYTES] = -1
+        return 0
+    number = call(g.long_from, length // TRACE_ENTRIES)
+    if number == 0:
+        return 1
+    failed = call(g.append, w[TRACE_FLAT], out) | call(g.append, w[TRACE_FLAT], number)
+    failed = failed | call(g.append, entries, w[TRACE_COMPARISONS + which]) | list_integer(entries, out)
+    failed = failed | list_integer(entries, FLAT) | call(g.append, entries, number)
+    invoke(g.decref, number)
+    failed = failed | call(g.append, entries, obj(out).v)
+    failed = failed | listed_operand(words, a) | listed_operand(words, b)
+    failed = failed | call(g.append, entries, g.none_at_all)
+    return failed & 0xFFFFFFFF
+
+
 def listed_operand(words: int, x: int) -> int:
     """List an operand."""
     g, entries, failed = i64(shared()), i64(words)[TRACE_LIST], 0
@@ -100,32 +133,31 @@ def listed_operand(words: int, x: int) -> int:
         if obj(x).tape != g.none_at_all and obj(x).tape != 0:
             return told_by(entries, x)
     if obj(x).type == g.tensor_type and obj(x).extra == g.none_at_all:
-        number = call(g.long_from, x)
-        if number == 0:
-            return -1
-        failed = call(g.append, entries, number)
-        invoke(g.decref, number)
+        failed = list_integer(entries, x)
         x = obj(x).v
     else:
         failed = call(g.append, entries, g.none_at_all)
     failed = failed | call(g.append, entries, g.none_at_all) | call(g.append, entries, x)
     if obj(x).type != g.float_type and obj(x).type != g.int_type:
-        place = call(g.long_from, obj(entries).size - 1)
-        if place == 0:
-            return -1
-        failed = failed | call(g.append, i64(words)[TRACE_BROUGHT], place)
-        invoke(g.decref, place)
+        failed = failed | list_integer(i64(words)[TRACE_BROUGHT], obj(entries).size - 1)
     return failed
 
 
 def told_by(entries: int, x: int) -> int:
     """List what tells a Tensor with a history."""
-    g, number = i64(shared()), call(i64(shared()).long_from, x)
+    g, failed = i64(shared()), list_integer(entries, x)
+    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
+
+
+def list_integer(entries: int, x: int) -> int:
+    """Append an integer to a list."""
+    g = i64(shared())
+    number = call(g.long_from, x)
     if number == 0:
         return -1
     failed = call(g.append, entries, number)
     invoke(g.decref, number)
-    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
+    return failed
 
 
 def plainly(twin: int, args: int, count: int, mode: int) -> int:
