@@ -230,7 +230,7 @@ class Trace(NamedTuple):
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(given) is list else (NO_ATTRIBUTES, False)
+            attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
             sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
             if k in self.calls:
                 call = _with_sources(self.calls[k], known)
@@ -265,6 +265,11 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
     i, j, x, k, m, y = entry[5:11]
     first = x if j is None else History(i, j, x)
     return [first] if y is None else [first, y if m is None else History(k, m, y)]
+
+
+def _told_of(entry: Sequence[Any]) -> tuple[Attributes, bool]:
+    """Attributes of an operation that compiled code has listed, and whether its result is a view."""
+    return (NO_ATTRIBUTES, False) if entry[10] is not None else (entry[8] or NO_ATTRIBUTES, entry[9] is True)
 
 
 def _compared(op: Passive, sources: Sequence[Source]) -> Called:

@@ -85,7 +85,7 @@ class Learner:
         self._compared: list[Any] = []  # such Tensors, by compiled code, each with the number of its entry
         self._reason = ""
         self._parts = 0  # how often a function of NumPy's was more than its operations
-        self._is_value_given = False  # whether the value of the next operation is not what its op gives
+        self._given_at = -1  # where an operation is listed whose value is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
         words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = (
@@ -179,7 +179,7 @@ class Learner:
             return out
         if len(self.entries) == WIDTH * (k + count) and out is results[0]:
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
-            same = writes or self.history_of(out) == History(*result)
+            same = writes or self.history_of(out) == (*result,)
             if same and means(function, op):
                 operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
                 brought = deque(
@@ -188,7 +188,7 @@ class Learner:
                 known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
                 call = self._called(function, sources or args, kwargs, known, brought)
                 if call is not None:
-                    self._calls[k] = call._replace(writes=writes)
+                    self._calls[k] = call._replace(writes=True) if writes else call
         elif sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, out)
         return out
@@ -247,7 +247,7 @@ class Learner:
 
     def note_value(self) -> None:
         """Know that the value of the next operation is not what its op gives, so that it is kept."""
-        self._is_value_given = True
+        self._given_at = len(self.entries)
 
     def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
@@ -409,8 +409,7 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and not self._is_value_given
-        self._is_value_given = False
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and self._given_at != len(self.entries)
         words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
         if len(self.entries) >= words[layout.TRACE_LENGTH]:
             words[layout.TRACE_BYTES] = -1

@@ -457,6 +457,36 @@ def test_comparisons_of_numbers_are_listed_in_compiled_code(by_ufunc, monkeypatc
 
 
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("n", [-1, 0])
+def test_what_compiled_code_records_it_lists(n, monkeypatch):
+    """With attributes and views, in the call that is learned from and behind a way that it has left."""
+    listed, note = [], learner.Learner.note
+
+    def f(x, k):
+        y = x.reshape(2, -1) * 2.0
+        v, s = y[1, 1:], np.sum(y, axis=0)[2] + y[0, 1] * x[-1]
+        if k > 9:
+            s = s * np.sum(v[::2])
+        return s * np.max(v) + np.dot(x, x[::-1]) + np.transpose(y)[2, 1]
+
+    def told(self, op, *args):
+        listed.append(op.name)
+        note(self, op, *args)
+
+    monkeypatch.setattr(learner.Learner, "note", told)
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(20):
+        x = np.linspace(-1.0, 2.0, LARGE // 8 + 2 * n) * (1.0 + 0.1 * k)
+        found, wanted = compiled.value_and_grad(x, k), recorded(x, k)
+        assert found[0] == wanted[0]
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
+        if k == 8:
+            assert ("reshape" in listed) == (n == 0)  # as its result is large
+            assert not {"sum", "max", "element", "dot"}.intersection(listed)
+    assert sum(way.calls for way in compiled.explain().kinds[0].ways) > 12
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
 @pytest.mark.parametrize("n", [0, 1, 8, 9, 15])
 def test_each_element_of_an_argument_counts(n):
     weights, seen = np.ones(16, np.int8), []

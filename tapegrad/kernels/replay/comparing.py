@@ -13,7 +13,7 @@ from tapegrad.kernels.replay.matching import (
 )
 from tapegrad.kernels.replay.operands import code_of, in_force, number_as
 from tapegrad.kernels.replay.unrecorded import without_history
-from tapegrad.kernels.replay.watching import listing, trace_comparison
+from tapegrad.kernels.replay.watching import is_recorded, listing, trace_comparison
 
 
 def slot_compare(a: int, b: int, which: int) -> int:
@@ -78,14 +78,11 @@ def compare_numbers(a: int, b: int, which: int) -> int:
 
 
 def is_listed_alike(x: int) -> int:
-    """Whether an operand is a Tensor with a history, as what it was recorded for, or a number of Python's."""
+    """Whether an operand is a Tensor with a history, or a number of Python's."""
     g = i64(shared())
-    if obj(x).type != g.tensor_type:
-        return obj(x).type == g.float_type or obj(x).type == g.int_type
-    tape = obj(x).tape
-    if tape == 0 or tape == g.stale_tape or tape == g.dual_tape:
-        return 0
-    return obj(tape).type == g.tape_type
+    if obj(x).type == g.float_type or obj(x).type == g.int_type:
+        return 1
+    return is_recorded(x)
 
 
 def number_alone(x: int) -> int:

@@ -46,15 +46,18 @@ def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: 
                     invoke(g.decref, out)
                     out = 0
             if listed != 0 and out != 0:
-                if trace(listed, sheet, a, b, out) != 0:
+                if trace(listed, sheet, a, b, out, 0, 0) != 0:
                     invoke(g.decref, out)
                     out = 0
     invoke(g.decref, mode)
     return out
 
 
-def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
-    """List an op with its operands and its result, while there is room; not 0 with an error set."""
+def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: int) -> int:
+    """List an op with its operands and its result, while there is room; not 0 with an error set.
+
+    One with an operand may have attributes, and a result that is a view of that.
+    """
     g, w, tape = i64(shared()), i64(words), obj(out).tape
     entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
     if tape == g.none_at_all or obj(tape).type != g.tape_type:
@@ -87,10 +90,35 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
     if b != 0:
         failed = failed | listed_operand(words, b)
     else:
-        for _ in range(3):
-            failed = failed | call(g.append, entries, g.none_at_all)
+        if attrs == 0:
+            attrs = g.none_at_all
+        seen = g.none_at_all
+        if view:
+            seen = g.true
+        failed = failed | call(g.append, entries, attrs) | call(g.append, entries, seen)
+        failed = failed | call(g.append, entries, g.none_at_all)
     failed = failed | call(g.append, entries, shadowed)
     return failed & 0xFFFFFFFF
+
+
+def listed_result(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: int) -> int:
+    """The Tensor of a result, or why there is none; listed if there are words for that, see `trace`."""
+    if words == 0 or out == 0 or out == UNHANDLED:
+        return out
+    if trace(words, sheet, a, b, out, attrs, view) != 0:
+        invoke(i64(shared()).decref, out)
+        return 0
+    return out
+
+
+def is_recorded(x: int) -> int:
+    """Whether an object is a Tensor with a history, as what it was recorded."""
+    g, tape = i64(shared()), 0
+    if obj(x).type == g.tensor_type:
+        tape = obj(x).tape
+    if tape == 0 or tape == g.stale_tape or tape == g.dual_tape:
+        return 0
+    return obj(tape).type == g.tape_type
 
 
 def listing(mode: int) -> int:
