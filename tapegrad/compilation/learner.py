@@ -134,16 +134,21 @@ class Learner:
                 if requires_grad(x):
                     self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
                 x = x._v
-            if not isinstance(x, np.ndarray):
-                return x
-            if id(x) not in copies:
-                copies[id(x)] = np.array(x)
-            return copies[id(x)]
+            return copied(x) if isinstance(x, np.ndarray) else x
+
+        def copied(x: np.ndarray) -> np.ndarray:
+            known = copies.get(id(x))
+            if known is None:
+                known = copies[id(x)] = np.array(x)
+            return known
 
         entries, words = self.entries, self._words
         held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
         for at in self._brought:
             k, x = at // WIDTH, entries[at]
+            if type(x) is np.ndarray and entries[at - 2] is None:  # mostly: of no Tensor
+                entries[at] = copied(x)
+                continue
             if type(x) is list:
                 entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
                 continue
