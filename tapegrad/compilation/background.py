@@ -3,7 +3,8 @@
 What is Python in it holds Python's lock, so the pieces are short and the thread rests for longer than it
 works; LLVM works without the lock. A caller that makes one call after the other may let nobody have the lock:
 Python gives it away after 5 ms of waiting, counted anew whenever the caller has done without it for a moment,
-as in each sweep. So calls lend the lock as soon as a piece is due (`lend`).
+as in each sweep. So calls lend the lock as soon as a piece is due (`lend`). Work begins once as much time has
+passed as it is expected to take: a function that is called a few times is as quick as a recorded one.
 
 The thread is started by the first job, is a daemon, and ends with the process; a child process begins without
 it, and without the jobs that were waiting.
@@ -18,7 +19,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 MOST_JOBS = 64  # waiting; more are refused, and asked for again
@@ -53,10 +55,10 @@ class Stopped(BaseException):
 
 
 class _Job:
-    """What is waiting, or at work: its owner, and how many bytes it keeps."""
+    """What is waiting, or at work: its owner, how many bytes it keeps, and when it may begin."""
 
-    def __init__(self, owner: Owner, held: int) -> None:
-        self.owner, self.held = weakref.ref(owner), held
+    def __init__(self, owner: Owner, held: int, due: float) -> None:
+        self.owner, self.held, self.due = weakref.ref(owner), held, due
 
 
 class _AtWork(threading.local):
@@ -97,7 +99,7 @@ class _Turn:
 
 
 statistics = {"jobs": 0, "seconds": 0.0}
-_jobs: deque[_Job] = deque()  # the first one may be at work
+_jobs: deque[_Job] = deque()  # of which one may be at work
 _wanted: SimpleQueue[None] = SimpleQueue()  # an entry a job: who puts one there never waits
 _starting = threading.Lock()
 _thread: list[threading.Thread] = []
@@ -106,14 +108,17 @@ _at_work = _AtWork()
 _turn = _Turn()
 
 
-def submit(owner: Owner, held: int = 0) -> bool:
-    """Let the thread do an owner's work, which keeps so many bytes; False where too much is waiting."""
+def submit(owner: Owner, held: int = 0, seconds: float = 0.0) -> bool:
+    """Let the thread do an owner's work; False where too much is waiting.
+
+    The work keeps so many bytes, and takes some `seconds`.
+    """
     full = held and _jobs and held + sum(job.held for job in _jobs.copy()) > MOST_HELD
     if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
         return False
-    job = _Job(owner, held)
-    if not _jobs:  # the thread begins with a rest: calls until then are as quick as recorded ones
-        _turn.due = time.perf_counter() + SHARE * PIECE
+    job = _Job(owner, held, time.perf_counter() + max(seconds, SHARE * PIECE))
+    if not _jobs:
+        _turn.due = job.due
     try:
         _jobs.append(job)
     finally:  # an interrupt does not come between: calls would lend the lock for ever
@@ -171,17 +176,21 @@ def describe() -> str:
 
 
 def _work() -> None:
-    """Do jobs, one after the other."""
+    """Do jobs, one after the other, those first that are due first."""
     while True:
-        _wanted.get()
-        if not _jobs:  # an interrupt came before the job
-            continue
-        time.sleep(max(_turn.due - time.perf_counter(), 0.0))
-        while not _do(_jobs[0].owner()):
-            _jobs.rotate(-1)
-        statistics["jobs"] += 1
-        _jobs.popleft()
-        _rest(time.thread_time() - _at_work.begin)
+        job = min(_jobs.copy(), key=lambda job: job.due, default=None)
+        if job is None:
+            _wanted.get()
+        elif job.due > time.perf_counter():
+            _turn.due = job.due
+            with suppress(Empty):  # another job may come that is due before
+                _wanted.get(timeout=max(job.due - time.perf_counter(), 0.0))
+        elif _do(job.owner()):
+            statistics["jobs"] += 1
+            _jobs.remove(job)
+            _rest(time.thread_time() - _at_work.begin)
+        else:
+            job.due = time.perf_counter()
 
 
 def _do(owner: Owner | None) -> bool:

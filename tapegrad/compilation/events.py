@@ -234,9 +234,12 @@ class Trace(NamedTuple):
                 continue
             if entry[-1]:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(given) is list else (NO_ATTRIBUTES, False)
+            attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
             sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
-            call = _with_sources(self.calls[k], known) if k in self.calls else None
+            if k in self.calls:
+                call = _with_sources(self.calls[k], known)
+            else:
+                call = _compared(op, sources) if serial == FLAT and type(given) is not list else None
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)
@@ -265,7 +268,18 @@ def operands_of(entry: Sequence[Any]) -> list[Any]:
         return entry[5]
     i, j, x, k, m, y = entry[5:11]
     first = x if j is None else History(i, j, x)
-    return [first] if entry[0].arity == 1 else [first, y if m is None else History(k, m, y)]
+    return [first] if y is None else [first, y if m is None else History(k, m, y)]
+
+
+def _told_of(entry: Sequence[Any]) -> tuple[Attributes, bool]:
+    """Attributes of an operation that compiled code has listed, and whether its result is a view."""
+    return (NO_ATTRIBUTES, False) if entry[10] is not None else (entry[8] or NO_ATTRIBUTES, entry[9] is True)
+
+
+def _compared(op: Passive, sources: Sequence[Source]) -> Called:
+    """The call of a comparison that compiled code has listed."""
+    given = [source if source.kind < LIVE else Brought(q) for q, source in enumerate(sources)]
+    return Called(op.functions[0], tuple(given), {})
 
 
 def _used(entries: Sequence[Any]) -> set[History]:
@@ -366,5 +380,4 @@ def record_of(x: Handle) -> History:
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
-WIDTH = layout.TRACE_ENTRIES
-FLAT = -1  # no serial of a tape
+WIDTH, FLAT = layout.TRACE_ENTRIES, layout.FLAT

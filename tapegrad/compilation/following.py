@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.events import ARGUMENT, RESULT, Source, is_active
 from tapegrad.compilation.learner import Learner
-from tapegrad.compilation.passive import passive
+from tapegrad.compilation.passive import COMPARED
 from tapegrad.compilation.paths import EVENT_BYTES, Path
 from tapegrad.core import compiled_methods
 from tapegrad.core.base import Handle
@@ -25,8 +25,6 @@ from tapegrad.kernels.replay.layout import NEXT_EVENT
 from tapegrad.ops.forward import error_mode
 from tapegrad.tensor import Tensor
 
-# In the order in which CPython counts them.
-COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 
 
@@ -71,11 +69,16 @@ class Follower:
     def __init__(
         self, count: int, sources: Callable[[], Iterator[Tensor]], learns: Callable[[], bool]
     ) -> None:
-        self._begin, self._learns = sources, learns
+        self._count, self._begin, self._learns = count, sources, learns
         self.paths: list[Path] = []
-        self.arguments = [self._stand_in() for _ in range(count)]
+        self.arguments: list[Tensor] = []
         self.results: list[Tensor] = []
         self.left, self.why, self.serial = False, "", 0
+        self.ready: Path | None = None
+        self._stale = True
+
+    def _prepare(self) -> None:
+        """Make what calls need that follow a path, before there is one."""
         self.by_python: set[int] = set()
         self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
@@ -85,27 +88,23 @@ class Follower:
         self.recording = Mode(True)  # that of a call that has left
         self.recording.plain, self.recording.matcher = True, me
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
-        self.state = state.data
-        self.state[layout.MATCHING_MODE] = id(self.mode)
         self.telling: list[Any] = [None, None]
-        self.state[layout.TELLING] = id(self.telling)
-        for k, ufunc in enumerate(COMPARISONS):
-            self.state[layout.COMPARISONS + k] = id(passive(ufunc))
-        self.words, self.at = state, abi.address(state)
+        state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
+        state[layout.COMPARISONS :] = COMPARED
+        self.words, self.at, self.state = state, abi.address(state), state.data
         self.handling: Any = None
         self._raising: Any = None
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
         self.reported, self.warns = 0, False
-        self.ready: Path | None = None
         self._ids, self._numbers = array("q"), array("q")  # of Tensors, in order, and which these are
         self._known = 0  # of the events recorded again
-        self._stale = True
         self._filled: list[Handle] = []
         self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
         self._operands: set[int] = set()
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
+        self.arguments = [self._stand_in() for _ in range(self._count)]
 
     def _stand_in(self) -> Tensor:
         x, me = Tensor(), cast(Any, self)
@@ -121,6 +120,8 @@ class Follower:
     def add(self, path: Path, first: bool = True) -> None:
         """Take in a path that has been made."""
         self.serial += 1
+        if not self.arguments:
+            self._prepare()
         if not self.paths:  # an interrupt may end a call that has followed none yet
             self.path, self.program = path, path.program
         self.paths.insert(0 if first else len(self.paths), path)
@@ -143,9 +144,9 @@ class Follower:
 
     def describe(self) -> None:
         """Write the words of paths that have changed."""
-        if not self._stale:
+        if not self._stale or not self.paths:
             return
-        count = max((len(path.program.events) for path in self.paths), default=0)
+        count = max(len(path.program.events) for path in self.paths)
         self.results += [self._stand_in() for _ in range(count - len(self.results))]
         for path in self.paths:
             path.describe(self.arguments, self.results)

@@ -177,7 +177,7 @@ class Compiled(Programmed):
         self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
         self._kinds: dict[Any, Kind] = {}
-        self._latest: Kind | None = None  # of one leaf
+        self._latest: Kind | None = None  # where the only argument that it is differentiated by is a leaf
         self._simple = self._where == ((0,), False)
         weakref.finalize(self, _forget, self._kinds)
         _every.add(self)
@@ -287,6 +287,19 @@ class Compiled(Programmed):
             known = shortcut(wanted, args)
             if known is not None:
                 return known
+        kind, directed = self._latest, wanted.directed
+        if (
+            kind is not None
+            and len(args) == 1 + directed
+            and not kwargs
+            and kind.is_recorded()
+            and kind.takes(args[0])
+        ):
+            kind.calls += 1
+            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
+            value, parts = call.recorded(finished, wanted)
+            background.lend()
+            return value, parts and parts[0]
         if self._refused:
             raise_refused(self.plain, self._refused)
         found = self._found(wanted, args, kwargs)
@@ -297,16 +310,12 @@ class Compiled(Programmed):
 
     def _found(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         kind, directed = self._latest, wanted.directed
-        if not self._simple or len(args) != 1 + directed or kwargs or not (kind and kind.takes(args[0])):
-            kind = None
-        if kind is not None and kind.is_recorded():
-            kind.calls += 1
-            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
-            value, parts = call.recorded(finished, wanted)
-            return value, parts and parts[0]
         if (
             kind is not None
+            and len(args) == 1 + directed
+            and not kwargs
             and kind.is_ready()
+            and kind.takes(args[0])
             and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
         ):
             kind.calls += 1
@@ -353,7 +362,7 @@ class Compiled(Programmed):
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
             kind = self._kinds[signature] = Kind(call.given, wait, new)
         self._recent = kind
-        self._latest = kind if len(call.given) == 1 and call.is_flat else None
+        self._latest = kind if self._simple and len(call.given) == 1 and call.is_flat else None
         return kind
 
 

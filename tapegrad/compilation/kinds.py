@@ -60,9 +60,9 @@ class Kind:
         self.left: dict[str, int] = {}
         self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
         self.pace = Pace()
-        self.leaves = [(type(value_of(x)), np.shape(x), getattr(x, "dtype", DOUBLE)) for x in given]
-        x = value_of(given[0])
-        self.type, self.strides = type(x), getattr(x, "strides", ())
+        values = [value_of(x) for x in given]
+        self.leaves = [(type(x), getattr(x, "shape", ()), getattr(x, "dtype", DOUBLE)) for x in values]
+        self.type, self.strides = type(values[0]), getattr(values[0], "strides", ())
 
     def takes(self, x: Any) -> bool:
         """Whether a leaf, the only one, is as those of these calls."""
@@ -80,10 +80,11 @@ class Kind:
         return bool(self.matcher.paths) and is_ordinary()
 
     def is_recorded(self) -> bool:
-        """Whether a call is recorded with no more ado: there are no paths, nor is it learned from."""
+        """Whether a call is recorded with no more ado: there are no paths yet, nor is it learned from."""
         learning = self.learning
-        learns = learning.learns and not learning.lock.locked()
-        return not (self.matcher.paths or learns or self.replay is not None)
+        if self.replay is not None:
+            return False
+        return bool(learning.tasks) or not (self.matcher.paths or learning.learns)
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""

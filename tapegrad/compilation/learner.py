@@ -31,7 +31,7 @@ from tapegrad.compilation.events import (
 )
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.methods import UPDATES
-from tapegrad.compilation.passive import Operation, Passive, flat_operation
+from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
@@ -83,16 +83,18 @@ class Learner:
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
+        self._compared: list[Any] = []  # such Tensors, by compiled code, each with the number of its entry
         self._reason = ""
         self._parts = 0  # how often a function of NumPy's was more than its operations
-        self._is_value_given = False  # whether the value of the next operation is not what its op gives
+        self._given_at = -1  # where an operation is listed whose value is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
         words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
         words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = (
             id(self._brought),
             WIDTH * (MOST_EVENTS - known),
         )
-        words[layout.TRACE_SHADOWED] = LARGE
+        words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = LARGE, id(self._compared)
+        words[layout.TRACE_COMPARISONS :] = COMPARED
         self._words, self.tracing = words.data, abi.address(words)
 
     @property
@@ -133,20 +135,25 @@ class Learner:
                 if requires_grad(x):
                     self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
                 x = x._v
-            if not isinstance(x, np.ndarray):
-                return x
-            if id(x) not in copies:
-                copies[id(x)] = np.array(x)
-            return copies[id(x)]
+            return copied(x) if isinstance(x, np.ndarray) else x
+
+        def copied(x: np.ndarray) -> np.ndarray:
+            known = copies.get(id(x))
+            if known is None:
+                known = copies[id(x)] = np.array(x)
+            return known
 
         entries, words = self.entries, self._words
         held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
         for at in self._brought:
             k, x = at // WIDTH, entries[at]
+            if type(x) is np.ndarray and entries[at - 2] is None:  # mostly: of no Tensor
+                entries[at] = copied(x)
+                continue
             if type(x) is list:
                 entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
                 continue
-            flat, entries[at - 2] = self._flat.get(entries[at - 2]), None
+            flat, entries[at - 2] = self._flat_of(entries[at - 2]), None
             found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
             if type(found) is History:
                 entries[at - 2 : at + 1] = found
@@ -179,7 +186,7 @@ class Learner:
             return out
         if len(self.entries) == WIDTH * (k + count) and out is results[0]:
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
-            same = writes or self.history_of(out) == History(*result)
+            same = writes or self.history_of(out) == (*result,)
             if same and means(function, op):
                 operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
                 brought = deque(
@@ -188,7 +195,7 @@ class Learner:
                 known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
                 call = self._called(function, sources or args, kwargs, known, brought)
                 if call is not None:
-                    self._calls[k] = call._replace(writes=writes)
+                    self._calls[k] = call._replace(writes=True) if writes else call
         elif sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, out)
         return out
@@ -252,7 +259,7 @@ class Learner:
 
     def note_value(self) -> None:
         """Know that the value of the next operation is not what its op gives, so that it is kept."""
-        self._is_value_given = True
+        self._given_at = len(self.entries)
 
     def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
@@ -279,12 +286,22 @@ class Learner:
         """What tells a Tensor that was computed in the call; None for any other."""
         if x._tape is not None:
             return record_of(x)
-        return self._flat[id(x)].history if self.is_flat(x) else None
+        found = self._flat_of(id(x))
+        return found.history if found is not None and found.is_as_made() else None
 
     def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a history that was computed in the call."""
-        found = self._flat.get(id(x))
+        found = self._flat_of(id(x)) if isinstance(x, Handle) else None
         return found is not None and found.is_as_made()
+
+    def _flat_of(self, x: int) -> Flat | None:
+        """What is known of the Tensor of an id, if it has no history and was computed in the call."""
+        made = self._compared
+        while made:
+            k, out = made.pop(), made.pop()
+            value = self.entries[WIDTH * k + 4]
+            self._flat[id(out)] = Flat(out, value, History(id(out), FLAT, k))
+        return self._flat.get(x)
 
     def expect(
         self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, placed: str
@@ -366,7 +383,7 @@ class Learner:
         )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
         if ours and out._tape is None and out._extra is None:
-            history = History(id(out), FLAT, len(self._flat))
+            history = History(id(out), FLAT, len(self.entries) // WIDTH)
             self._list(op, operands, attrs, out, history)
             self._flat[id(out)] = Flat(out, out._v, history)
 
@@ -398,7 +415,7 @@ class Learner:
             return
         self._writes[len(self.entries) // WIDTH - 1] = history
         self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
-        flat = self._flat.get(id(out))
+        flat = self._flat_of(id(out))
         if flat is not None and flat.history == history:
             flat.became_another = True
 
@@ -406,8 +423,7 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and not self._is_value_given
-        self._is_value_given = False
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and self._given_at != len(self.entries)
         words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
         if len(self.entries) >= words[layout.TRACE_LENGTH]:
             words[layout.TRACE_BYTES] = -1

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.equality import loosened
-from tapegrad.compilation.events import RESULT, History, Source, Trace, Unlearnable
+from tapegrad.compilation.events import RESULT, WIDTH, History, Source, Trace, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.paths import UNTRIED, Path, Product
@@ -22,6 +22,7 @@ from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
+SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
 PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
 
 
@@ -77,7 +78,8 @@ class Learning:
         """Let a path be made of a call that has been recorded and has ended."""
         trace = learner.trace()
         if not learner.reason:
-            self._ask(functools.partial(self._make, trace, learner.found), trace.held)
+            seconds = SECONDS * len(trace.entries) / WIDTH
+            self._ask(functools.partial(self._make, trace, learner.found), trace.held, seconds)
             return
         self.reason = learner.reason
         self.attempts += 1
@@ -107,12 +109,12 @@ class Learning:
         self.gone = True
         self.matcher.forget()
 
-    def _ask(self, task: Callable[[], None], held: int = 0) -> None:
+    def _ask(self, task: Callable[[], None], held: int = 0, seconds: float = 0.0) -> None:
         if self.at_once:
             self._do(task)
             return
         self.tasks.append(task)
-        if len(self.tasks) == 1 and not background.submit(self, held):
+        if len(self.tasks) == 1 and not background.submit(self, held, seconds):
             self.drop()
 
     # ------------------------------------------------------------ what is done

@@ -59,7 +59,6 @@ class Leaver(Follower):
             self._known = self.position
             known = sum(len(path.program.events) for path in self.paths)
             self.learner = Learner(known) if self._learns() else None
-            self.recording.tracing = self.learner.tracing if self.learner is not None else 0
             self.end()
             self.left = True
             self._outdate()
@@ -72,6 +71,8 @@ class Leaver(Follower):
             _enabled.set(self.recording)
             with self._telling():
                 self._record()
+            if self.learner is not None:  # compiled code makes Tensors of its own
+                self.recording.tracing = self.learner.tracing
         finally:
             _enabled.set(before)
             error_mode.reset(handling)

@@ -38,6 +38,8 @@ class Passive:
 
 Operation = Primitive | Passive
 passive = functools.cache(Passive)  # of the same function the same one
+COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
+COMPARED = np.array([id(passive(f)) for f in COMPARISONS], np.int64)  # in the order in which CPython counts
 
 
 def flat_operation(

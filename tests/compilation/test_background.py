@@ -100,6 +100,26 @@ def test_the_call_that_is_learned_from_does_not_wait_for_the_thread(monkeypatch)
     agree(compiled, energy, X)
 
 
+def test_what_takes_long_begins_later(monkeypatch):
+    """Until then calls share the lock with nobody; what was asked for behind it, and takes less, is done."""
+    long, short, waited = tg.compile(energy), tg.compile(energy), []
+    monkeypatch.setattr(learning, "SECONDS", 0.1)  # of three operations
+    for _ in range(2):
+        agree(long, energy, X)
+    monkeypatch.undo()
+    for _ in range(2):
+        agree(short, energy, X)
+    settle(short)
+    assert "way 1" in short.explain()
+    assert long.explain().kinds[0].learning
+    monkeypatch.setattr(background._turn, "lend", waited.append, raising=False)
+    agree(long, energy, X)
+    assert not waited
+    monkeypatch.undo()
+    settle(long)
+    assert "way 1" in long.explain()
+
+
 def test_threads_call_while_a_way_is_made(gate):
     def f(x, k):
         return energy(x) * (2.0 if k % 3 else 3.0) + (np.sum(np.sin(x)) if k % 2 else x[0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import methods
+from tapegrad.compilation import learner, methods
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.memory import LARGE
 from tapegrad.core.dispatch import COPIED
@@ -461,6 +461,70 @@ def test_arguments_of_many_elements_that_are_to_be_the_same(n, monkeypatch):
     weights = np.ones(COPIED // 8 + n)
     text = "s = np.average(np.broadcast_to(s, C.shape) * 2.0, weights=C)"
     assert bool(served(text, np.ones((4, 4)), monkeypatch, C=weights)) is (n > 0)
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("by_ufunc", [False, True])
+def test_comparisons_of_numbers_are_listed_in_compiled_code(by_ufunc, monkeypatch):
+    """In the call that is learned from, also behind a way that it has left; masks of them are operands."""
+    kept = []
+
+    def f(x, k):
+        y, z = x[0] * 2.0, x[1] * 3.0
+        masks = y < z, y < 1.0, y >= 1, z == z, y != y
+        if by_ufunc:
+            masks += np.less(y, z), np.greater(1.0, y)
+        s = y * masks[0] + np.where(masks[1], z, y * z) + masks[2] * masks[3] * z + masks[4] * y
+        if k > 9:
+            s = s * (2.0 if y <= z and masks[1] else 0.5)
+        if k == 15:
+            kept.append((masks[0], masks[0].numpy().copy()))
+        return s + (np.sum(x[int(masks[0]) :]) if k > 12 else x[0])
+
+    listed, note = [], learner.Learner.note_flat
+    monkeypatch.setattr(
+        learner.Learner, "note_flat", lambda self, g, *args: listed.append(g.__name__) or note(self, g, *args)
+    )
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(20):
+        x = np.array([0.2 + 0.1 * k, 0.6 + 0.3 * (k % 5 == 1), np.nan][: 2 + k % 2])
+        found, wanted = compiled.value_and_grad(x, k), recorded(x, k)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
+    for mask, value in kept:
+        assert mask.numpy() == value and not mask.requires_grad
+    assert set(listed) <= ({"less", "greater", "multiply"} if by_ufunc else {"multiply"})
+    assert all(kind.ways and kind.ways[0].calls for kind in compiled.explain().kinds)
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("n", [-1, 0])
+def test_what_compiled_code_records_it_lists(n, monkeypatch):
+    """With attributes and views, in the call that is learned from and behind a way that it has left."""
+    listed, note = [], learner.Learner.note
+
+    def f(x, k):
+        y = x.reshape(2, -1) * 2.0
+        v, s = y[1, 1:], np.sum(y, axis=0)[2] + y[0, 1] * x[-1]
+        if k > 9:
+            s = s * np.sum(v[::2])
+        return s * np.max(v) + np.dot(x, x[::-1]) + np.transpose(y)[2, 1]
+
+    def told(self, op, *args):
+        listed.append(op.name)
+        note(self, op, *args)
+
+    monkeypatch.setattr(learner.Learner, "note", told)
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(20):
+        x = np.linspace(-1.0, 2.0, LARGE // 8 + 2 * n) * (1.0 + 0.1 * k)
+        found, wanted = compiled.value_and_grad(x, k), recorded(x, k)
+        assert found[0] == wanted[0]
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
+        if k == 8:
+            assert ("reshape" in listed) == (n == 0)  # as its result is large
+            assert not {"sum", "max", "element", "dot"}.intersection(listed)
+    assert sum(way.calls for way in compiled.explain().kinds[0].ways) > 12
 
 
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")

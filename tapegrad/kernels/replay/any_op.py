@@ -8,6 +8,7 @@ from tapegrad.kernels.replay.admitting import admit
 from tapegrad.kernels.replay.committing import commit_apart
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import code_of, drop, in_force, is_deferred, left, open_tape, tape_of
+from tapegrad.kernels.replay.watching import bytes_of, listed_result, listing
 from tapegrad.kernels.replay.words import (
     along_words,
     embedded_words,
@@ -52,12 +53,29 @@ def recorded(op: int, value: int, operands: int, attrs: int, values: int) -> int
     code = code_of(value) & 0xFF
     if code == 0 or code > DIFFERENTIABLE:
         return UNHANDLED
-    mode = in_force()
+    mode, listed = in_force(), 0
+    if mode == 0:
+        return 0
     if mode != g.true:
-        return UNHANDLED * (mode != 0)
-    sheet, begin = sheet_of(op), 0
+        listed = listing_alone(mode, value, items, n, attrs)
+        if listed == 0:
+            return UNHANDLED
+    sheet = sheet_of(op)
     if sheet == 0:
         return 0
+    out = recorded_as(sheet, value, items, n, attrs, values)
+    if listed != 0 and out != 0 and out != UNHANDLED:
+        first, second = i64(items)[0], 0
+        if n == 2:
+            second = i64(items)[1]
+        view = n == 1 and is_view_of(obj(out).v, obj(first).v)
+        out = listed_result(listed, sheet, first, second, out, attrs * (n == 1), view)
+    return out
+
+
+def recorded_as(sheet: int, value: int, items: int, n: int, attrs: int, values: int) -> int:
+    """As `recorded`, of n operands that begin at `items`."""
+    g, begin = i64(shared()), 0
     for q in range(n):
         x = i64(items)[q]
         if obj(x).type == g.tensor_type:
@@ -92,6 +110,30 @@ def recorded(op: int, value: int, operands: int, attrs: int, values: int) -> int
         out = with_attributes(sheet, tape, frame, n, value, largest, attrs, apart)
     invoke(g.decref, tape)
     return drop(frame, taken, out)
+
+
+def listing_alone(mode: int, value: int, items: int, n: int, attrs: int) -> int:
+    """As `listing`, where what compiled code lists says all of an op; 0 for others.
+
+    That is of up to two operands, with attributes of one, and a result that is not large.
+    """
+    g, words = i64(shared()), listing(mode)
+    if words == 0 or n > 2:
+        return 0
+    if (n == 2 and attrs != g.none_at_all) or is_deferred(value):
+        return 0
+    return words * (bytes_of(value) < i64(words)[TRACE_SHADOWED])
+
+
+def is_view_of(value: int, x: int) -> int:
+    """As `core.dispatch.is_view_of`."""
+    g = i64(shared())
+    if obj(value).type != g.ndarray_type or x == 0:
+        return 0
+    if obj(x).type != g.ndarray_type:
+        return 0
+    base = obj(value).base
+    return value == x or (base != 0 and (base == x or base == obj(x).base))
 
 
 def may_be_view(value: int, x: int) -> int:

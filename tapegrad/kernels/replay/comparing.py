@@ -3,7 +3,7 @@
 All else is left to the slots that were there, which look for the methods in Python.
 """
 
-from tapegrad.kernels.dialect import call, copy, f32, f64, i64, obj, shared, stack
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import (
     compute_expected,
@@ -13,6 +13,7 @@ from tapegrad.kernels.replay.matching import (
 )
 from tapegrad.kernels.replay.operands import code_of, in_force, number_as
 from tapegrad.kernels.replay.unrecorded import without_history
+from tapegrad.kernels.replay.watching import is_recorded, listing, trace_comparison
 
 
 def slot_compare(a: int, b: int, which: int) -> int:
@@ -29,7 +30,7 @@ def slot_compare(a: int, b: int, which: int) -> int:
 
 def compare_numbers(a: int, b: int, which: int) -> int:
     """A new Tensor of a truth value, 0 with an error set, or UNHANDLED."""
-    g, numbers, mode, followed = i64(shared()), stack(2), in_force(), 0
+    g, numbers, mode, followed, listed = i64(shared()), stack(2), in_force(), 0, 0
     if mode == 0:
         return 0
     if mode != g.true and mode != g.false:
@@ -38,7 +39,10 @@ def compare_numbers(a: int, b: int, which: int) -> int:
         if followed < 0:
             return 0
         if followed == 0:
-            return UNHANDLED
+            if is_listed_alike(a) and is_listed_alike(b):
+                listed = listing(mode)
+            if listed == 0:
+                return UNHANDLED
     code = code_of_number(a, followed)
     if code == 0:
         code = code_of_number(b, followed)
@@ -65,7 +69,20 @@ def compare_numbers(a: int, b: int, which: int) -> int:
     value = g.numpy_false
     if found:
         value = g.numpy_true
-    return without_history(value)
+    out = without_history(value)
+    if out != 0 and listed != 0:
+        if trace_comparison(listed, which, a, b, out) != 0:
+            invoke(g.decref, out)
+            return 0
+    return out
+
+
+def is_listed_alike(x: int) -> int:
+    """Whether an operand is a Tensor with a history, or a number of Python's."""
+    g = i64(shared())
+    if obj(x).type == g.float_type or obj(x).type == g.int_type:
+        return 1
+    return is_recorded(x)
 
 
 def number_alone(x: int) -> int:

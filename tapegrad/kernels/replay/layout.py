@@ -299,13 +299,17 @@ EVENT, EVENT_END, EVENT_CLOCK, EVENT_CLOCK_KIND, EVENT_SHAPES = range(5)
 EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 
 # Where operations are listed that a program is to be made of: the address of a list, how many bytes of
-# results it may hold yet, its length at most, and a list for the places of operands that are arrays. Of each
+# results it may hold yet, its length at most, a list for the places of operands that are arrays, one for
+# Tensors without a history and their numbers, and ops of comparisons, by which these are made. Of each
 # the op, the Tensor of its result by what tells it later (address, serial of the tape, position), the value,
-# and two operands: that of a Tensor with a history, else None twice and the operand or its value. Three times
-# None is no operand. At last True, where the value is a shadow, as it has so many bytes. Such a result weighs
-# a part of its size, by SHADOWED, as a program has its pages while they are needed.
-TRACE_LIST, TRACE_BYTES, TRACE_LENGTH, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_WORDS = range(6)
+# and two operands: that of a Tensor with a history, else None twice and the operand or its value. Where there
+# is no other operand, attributes or None, True for a view, and None. At last True, where the value is a
+# shadow, as it has so many bytes. Such a result weighs a part of its size, by SHADOWED, as a program has its
+# pages while they are needed.
+TRACE_LIST, TRACE_BYTES, TRACE_LENGTH, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_FLAT, TRACE_COMPARISONS = range(7)
+TRACE_WORDS = TRACE_COMPARISONS + 6
 TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
+FLAT = -1  # instead of the serial of a tape, where there is no history: then the position is its number
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at

@@ -6,6 +6,7 @@ from tapegrad.kernels.replay.committing import commit, commit_apart
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import matched_part
 from tapegrad.kernels.replay.operands import drop, in_force, left, size_of, tape_of
+from tapegrad.kernels.replay.watching import is_recorded, listed_result, listing
 from tapegrad.kernels.replay.words import place_of, window_words
 
 
@@ -32,9 +33,14 @@ def part_of(self: int, key: int) -> int:
         return UNHANDLED
     if obj(x).type != g.ndarray_type:
         return UNHANDLED
-    mode = in_force()
+    mode, listed = in_force(), 0
+    if mode == 0:
+        return 0
     if mode != g.true:
-        return UNHANDLED * (mode != 0)
+        if is_recorded(self):
+            listed = listing(mode)
+        if listed == 0:
+            return UNHANDLED
     tape = tape_of(self)
     if tape == 0 or tape == UNHANDLED:
         return tape
@@ -49,9 +55,9 @@ def part_of(self: int, key: int) -> int:
     else:
         if obj(value).type != g.ndarray_type:
             if numbers == obj(x).ndim:
-                out = element_of(tape, frame, value, key)
+                out = element_of(self, tape, frame, value, key, listed)
         elif obj(value).ndim != 0:
-            out = view_of(self, tape, frame, value, key)
+            out = view_of(self, tape, frame, value, key, listed)
         invoke(g.decref, value)
     invoke(g.decref, tape)
     return drop(frame, 1, out)
@@ -78,7 +84,7 @@ def basic(key: int) -> int:
     return count
 
 
-def element_of(tape: int, frame: int, value: int, key: int) -> int:
+def element_of(self: int, tape: int, frame: int, value: int, key: int, listed: int) -> int:
     """Record one element, by its number in C order; UNHANDLED where the index says more than integers."""
     g, place = i64(shared()), place_of(key, i64(frame)[VALUE])
     if place < 0:
@@ -91,12 +97,13 @@ def element_of(tape: int, frame: int, value: int, key: int) -> int:
         invoke(g.decref, number)
         return 0
     out = commit(g.element_sheet, tape, frame, 1, number, value, 0, attrs, 0)
+    out = listed_result(listed, g.element_sheet, self, 0, out, attrs, 0)
     invoke(g.decref, attrs)
     invoke(g.decref, number)
     return out
 
 
-def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
+def view_of(self: int, tape: int, frame: int, value: int, key: int, listed: int) -> int:
     """Record a view, which sees what is written to the Tensor, and is seen; where others write, a copy."""
     g, args, apart, largest = i64(shared()), stack(3), i64(frame)[NEW_CONST], size_of(i64(frame)[VALUE])
     words = window_words(i64(frame)[VALUE], value, 0)
@@ -105,6 +112,7 @@ def view_of(self: int, tape: int, frame: int, value: int, key: int) -> int:
     attrs, out = attributes(key, 0), 0
     if attrs != 0:
         out = commit_apart(g.getitem_sheet, tape, frame, 1, g.zero, value, largest, attrs, words, apart)
+        out = listed_result(listed, g.getitem_sheet, self, 0, out, attrs, apart == 0)
         invoke(g.decref, attrs)
     invoke(g.decref, words)
     if out == 0 or out == UNHANDLED or apart != 0:

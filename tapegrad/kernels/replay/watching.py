@@ -46,15 +46,18 @@ def watched(sheet: int, twin: int, args: int, count: int, tape: int, a: int, b: 
                     invoke(g.decref, out)
                     out = 0
             if listed != 0 and out != 0:
-                if trace(listed, sheet, a, b, out) != 0:
+                if trace(listed, sheet, a, b, out, 0, 0) != 0:
                     invoke(g.decref, out)
                     out = 0
     invoke(g.decref, mode)
     return out
 
 
-def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
-    """List an op with its operands and its result, while there is room; not 0 with an error set."""
+def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: int) -> int:
+    """List an op with its operands and its result, while there is room; not 0 with an error set.
+
+    One with an operand may have attributes, and a result that is a view of that.
+    """
     g, w, tape = i64(shared()), i64(words), obj(out).tape
     entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
     if tape == g.none_at_all or obj(tape).type != g.tape_type:
@@ -87,9 +90,67 @@ def trace(words: int, sheet: int, a: int, b: int, out: int) -> int:
     if b != 0:
         failed = failed | listed_operand(words, b)
     else:
-        for _ in range(3):
-            failed = failed | call(g.append, entries, g.none_at_all)
+        if attrs == 0:
+            attrs = g.none_at_all
+        seen = g.none_at_all
+        if view:
+            seen = g.true
+        failed = failed | call(g.append, entries, attrs) | call(g.append, entries, seen)
+        failed = failed | call(g.append, entries, g.none_at_all)
     failed = failed | call(g.append, entries, shadowed)
+    return failed & 0xFFFFFFFF
+
+
+def listed_result(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: int) -> int:
+    """The Tensor of a result, or why there is none; listed if there are words for that, see `trace`."""
+    if words == 0 or out == 0 or out == UNHANDLED:
+        return out
+    if trace(words, sheet, a, b, out, attrs, view) != 0:
+        invoke(i64(shared()).decref, out)
+        return 0
+    return out
+
+
+def is_recorded(x: int) -> int:
+    """Whether an object is a Tensor with a history, as what it was recorded."""
+    g, tape = i64(shared()), 0
+    if obj(x).type == g.tensor_type:
+        tape = obj(x).tape
+    if tape == 0 or tape == g.stale_tape or tape == g.dual_tape:
+        return 0
+    return obj(tape).type == g.tape_type
+
+
+def listing(mode: int) -> int:
+    """The words by which a mode wants operations listed and nothing else of them; 0 where that is not all."""
+    g = i64(shared())
+    if obj(mode).type != g.mode_type:
+        return 0
+    if obj(mode).plain != g.true:
+        return 0
+    if call(g.long_as, obj(mode).noting) | call(g.long_as, obj(mode).timing):
+        return 0
+    return call(g.long_as, obj(mode).tracing)
+
+
+def trace_comparison(words: int, which: int, a: int, b: int, out: int) -> int:
+    """As `trace`, of operands that have a history or are Python's numbers, and a result that has none."""
+    g, w = i64(shared()), i64(words)
+    entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
+    w[TRACE_BYTES] = w[TRACE_BYTES] - 1
+    if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
+        w[TRACE_BYTES] = -1
+        return 0
+    number = call(g.long_from, length // TRACE_ENTRIES)
+    if number == 0:
+        return 1
+    failed = call(g.append, w[TRACE_FLAT], out) | call(g.append, w[TRACE_FLAT], number)
+    failed = failed | call(g.append, entries, w[TRACE_COMPARISONS + which]) | list_integer(entries, out)
+    failed = failed | list_integer(entries, FLAT) | call(g.append, entries, number)
+    invoke(g.decref, number)
+    failed = failed | call(g.append, entries, obj(out).v)
+    failed = failed | listed_operand(words, a) | listed_operand(words, b)
+    failed = failed | call(g.append, entries, g.none_at_all)
     return failed & 0xFFFFFFFF
 
 
@@ -100,32 +161,31 @@ def listed_operand(words: int, x: int) -> int:
         if obj(x).tape != g.none_at_all and obj(x).tape != 0:
             return told_by(entries, x)
     if obj(x).type == g.tensor_type and obj(x).extra == g.none_at_all:
-        number = call(g.long_from, x)
-        if number == 0:
-            return -1
-        failed = call(g.append, entries, number)
-        invoke(g.decref, number)
+        failed = list_integer(entries, x)
         x = obj(x).v
     else:
         failed = call(g.append, entries, g.none_at_all)
     failed = failed | call(g.append, entries, g.none_at_all) | call(g.append, entries, x)
     if obj(x).type != g.float_type and obj(x).type != g.int_type:
-        place = call(g.long_from, obj(entries).size - 1)
-        if place == 0:
-            return -1
-        failed = failed | call(g.append, i64(words)[TRACE_BROUGHT], place)
-        invoke(g.decref, place)
+        failed = failed | list_integer(i64(words)[TRACE_BROUGHT], obj(entries).size - 1)
     return failed
 
 
 def told_by(entries: int, x: int) -> int:
     """List what tells a Tensor with a history."""
-    g, number = i64(shared()), call(i64(shared()).long_from, x)
+    g, failed = i64(shared()), list_integer(entries, x)
+    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
+
+
+def list_integer(entries: int, x: int) -> int:
+    """Append an integer to a list."""
+    g = i64(shared())
+    number = call(g.long_from, x)
     if number == 0:
         return -1
     failed = call(g.append, entries, number)
     invoke(g.decref, number)
-    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
+    return failed
 
 
 def plainly(twin: int, args: int, count: int, mode: int) -> int:
