@@ -663,7 +663,7 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     if isinstance(known, Function):
         own = known.partials[k]
         return 0.0 if own is None else own(*args, out)
-    rule = known.joint or known.rule
+    rule = known.rule
     if known.of_complex is not None and isinstance(args[0].real(), Complex):
         rule = known.of_complex
     if known.mixed is not None and not isinstance(args[0], (Real, Complex)):

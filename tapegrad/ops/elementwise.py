@@ -35,16 +35,9 @@ def multiply(a, b):
     return b, a
 
 
-def _partials_of_quotient(a, b, out):
-    """As below, with one division less for both."""
-    inverse = 1 / b
-    return inverse, -(out * inverse)
-
-
 @elementwise(
-    np.divide, domain=Real((-np.inf, np.inf), POSITIVE), joint=_partials_of_quotient, node="div", flops=1,
-    operator=operator.truediv, llvm="fdiv", vector=Vector(real=False, pairs=True),
-    multiple=kinks.of_quotient,
+    np.divide, domain=Real((-np.inf, np.inf), POSITIVE), node="div", flops=1, operator=operator.truediv,
+    llvm="fdiv", vector=Vector(real=False, pairs=True), multiple=kinks.of_quotient,
 )  # fmt: skip
 def divide(a, b, out):
     """Quotient."""
