@@ -207,6 +207,10 @@ def product_with(
     """``product``, and where its root is 0 what is the same and smooth; elsewhere that could overflow."""
 
 
+def where_zero(root: np.ndarray | complex, smooth: np.ndarray | complex) -> Any:
+    """Squares where the root is 0, of an array 0 elsewhere: those of large elements overflow."""
+
+
 def inner_with(root: np.ndarray, product: float, smooth: np.ndarray) -> Any:
     """``root @ root``, and beside it the squares that are smooth where the root is 0, which are 0 as well."""
 
@@ -260,6 +264,14 @@ def _product_with(root, product, smooth):
 
 def _is_vector(root: Type) -> bool:
     return is_active_array(root) and root.ndim == 1
+
+
+@overload(where_zero)
+def _where_zero(root, smooth):
+    if isinstance(root, types.Array):
+        where = INSTEAD[np.where]
+        return lambda root, smooth: where(_zeros(root), smooth, 0.0)
+    return lambda root, smooth: smooth
 
 
 @overload(inner_with)

@@ -62,6 +62,7 @@ from tapegrad.native.squares import (
     product_with,
     square_of,
     squares_in,
+    where_zero,
     zeros_of,
 )
 from tapegrad.native.storing import store
@@ -180,6 +181,8 @@ class _Untyped(FunctionPass):
         found = self.squares[id(square.call)]
         if not (square.others or square.exposed or square.inner):
             return found
+        if square.others:
+            found = self._call(where_zero, [self._again(square.root), found], loc)
         for how, other in square.others:
             if other is None:
                 found = self._new(ir.Expr.unary(how, found, loc), loc)

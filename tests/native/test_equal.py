@@ -85,6 +85,7 @@ for _text in (
     "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)",
 ):  # fmt: skip
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
+row(np.absolute, "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2", [[1e200, 2.0]], 2)  # whose squares overflow
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
 for _text in (
