@@ -571,7 +571,7 @@ def row(name: str | Elementwise) -> Any:
 
 def _of_numbers(op: Primitive) -> bool:
     """Whether an op is a function of real numbers, which rules of compiled code can be run on."""
-    if not isinstance(op, Elementwise) or op.explicit or op.linked:
+    if not isinstance(op, Elementwise) or op.explicit or op.linked or not op.listed:
         return False
     return any((op.math, op.llvm, op.scalar)) or isinstance(op.forward, np.ufunc)
 
@@ -663,10 +663,10 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     if isinstance(known, Function):
         own = known.partials[k]
         return 0.0 if own is None else own(*args, out)
-    rule = known.joint or known.rule
+    rule = known.rule
     if known.of_complex is not None and isinstance(args[0].real(), Complex):
         rule = known.of_complex
-    if known.mixed is not None and not isinstance(args[0], (Real, Complex)):
+    if known.mixed is not None and any(_may_vary(x) for j, x in enumerate(args) if j != k):
         rule = known.mixed
     if k in known.unknown:
         raise TypingError(
@@ -679,9 +679,17 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     if part.constant is not None:
         return part.constant or Real(out.emit, ir.Constant(out.emit.real, 0.0))  # a factor, see `_product`
     values = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
-    in_loop = out.emit.in_loop and isinstance(out, Real)
-    function = _by_forms(out.emit, rule.recorded[k].function) if in_loop else part.function
+    function = part.function
+    if out.emit.in_loop and isinstance(out, Real):
+        function = _by_forms(out.emit, rule.recorded[k].function)
+    elif rule.recorded is not rule.partials and not isinstance(out, Real):
+        function = _by_steps(rule.recorded[k].function)
     return function(*(values[p] for p in rule.parameters))
+
+
+def _may_vary(x: Number) -> bool:
+    """Whether a number may have tangents; of a series it is taken to have."""
+    return x.active is not False if isinstance(x, Dual) else isinstance(x, Series)
 
 
 def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callable[..., Number | float]:
@@ -692,6 +700,13 @@ def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callabl
         if is_defined(name)
     }
     return python_types.FunctionType(function.__code__, function.__globals__ | forms)
+
+
+def _by_steps(function: Callable[..., Number | float]) -> Callable[..., Number | float]:
+    """A rule in which formulas that compiled code has as ops are differentiated as these are."""
+    ops = {name: MEANING[formula] for name, formula in FORMULAS.items()}
+    steps = {name: functools.partial(evaluate, op) for name, op in ops.items() if op.scalar}
+    return python_types.FunctionType(function.__code__, function.__globals__ | steps)
 
 
 def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:

@@ -92,19 +92,25 @@ def entrywise(ord):
 
 @inner_njit
 def _length(x, order):
-    """Root of the sum of squares; at the origin its first derivative is 0, as that of Tensors."""
-    s, size = 0.0, 0.0
-    for v in x.flat:
+    """Root of the sum of squares; at the origin its first derivative is 0, as that of Tensors.
+
+    Where squares overflow or vanish it is the length of the largest element and the others, one by one, whose
+    derivatives have no squares either; of a largest one that is not 0, as of zeros there would be a kink.
+    """
+    s, size, largest = 0.0, 0.0, 0
+    for k, v in enumerate(x.flat):
         s = s + v * v
-        size = max(size, abs(value_of(v)))
+        if abs(value_of(v)) > size:
+            size, largest = abs(value_of(v)), k
     if 1e-280 < s < 1e300 or not np.isfinite(size):
         return np.sqrt(s)
     if size == 0.0:
         return s if order == 1 else np.sqrt(s)
-    s = 0.0
-    for v in x.flat:
-        s = s + (v / size) * (v / size)
-    return size * np.sqrt(s)
+    s = 0.0 + abs(x.flat[largest])
+    for k, v in enumerate(x.flat):
+        if k != largest:
+            s = np.hypot(s, v)
+    return s
 
 
 @inner_njit

@@ -15,7 +15,7 @@ import numpy as np
 from numba.core import ir, types
 from numba.extending import overload
 
-from tapegrad.native.annotations import Block, Key, RightSide, Statement, Variable
+from tapegrad.native.annotations import Block, Key, RightSide, Statement, Type, Variable
 from tapegrad.native.arrays import is_active_array, is_complex_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.complex_arrays import imag_view, real_view
@@ -26,13 +26,14 @@ from tapegrad.native.operators import statement_of
 OPERANDS = {  # what has a kink at 0
     abs: 1, np.absolute: 1, np.fabs: 1, math.fabs: 1, np.hypot: 2, math.hypot: 2, np.linalg.norm: 1,
 }  # fmt: skip
+INNER = (operator.matmul, np.dot, np.vdot)
 TIMES, OVER, POWERS = (operator.mul, np.multiply), (operator.truediv, np.divide), (operator.pow, np.power)
 COMPUTING = (
-    np.sum, np.dot, np.mean, np.exp, np.log, np.sqrt, np.sin, np.cos, np.square, *TIMES, *OVER, *POWERS,
-    *OPERANDS,
+    np.sum, np.dot, np.vdot, np.mean, np.exp, np.log, np.sqrt, np.sin, np.cos, np.square,
+    *TIMES, *OVER, *POWERS, *OPERANDS,
 )  # fmt: skip
 READING = ("size", "shape", "ndim")  # attributes that are no views
-COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2}
+COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2, np.dot: 2, np.vdot: 2}
 
 
 class Square(NamedTuple):
@@ -42,10 +43,11 @@ class Square(NamedTuple):
     call: RightSide
     others: list[tuple[Key, Variable | None]]  # operators, and operands on the right
     exposed: bool  # whether what has the kink may be written to before it is multiplied, if it is an array
+    inner: bool = False  # whether it is the product of an array with itself, a sum of squares
 
     def variables(self) -> list[Variable]:
         """What is used again where the square is made."""
-        root = [self.root] if self.others or self.exposed else []
+        root = [self.root] if self.others or self.exposed or self.inner else []
         return [*self.call.args, *root, *(x for _, x in self.others if x is not None)]
 
 
@@ -109,6 +111,10 @@ class _Reader:
     def square(self, value: RightSide, at: int) -> Square | None:
         """Return what an expression is the square of, if it is one."""
         how, operands = self._operation(value)
+        if how in INNER:
+            a, b = operands
+            kinked = self._operation(self.definition(a))[0] in OPERANDS
+            return Square(a, self.definition(a), [], False, True) if kinked and self._same(a, b, at) else None
         if how is np.square or (how in POWERS and self._is_two(operands[1])):
             a = b = operands[0]
         elif how in TIMES:
@@ -201,6 +207,18 @@ def product_with(
     """``product``, and where its root is 0 what is the same and smooth; elsewhere that could overflow."""
 
 
+def where_zero(root: np.ndarray | complex, smooth: np.ndarray | complex) -> Any:
+    """Squares where the root is 0, of an array 0 elsewhere: those of large elements overflow."""
+
+
+def inner_with(root: np.ndarray, product: float, smooth: np.ndarray) -> Any:
+    """``root @ root``, and beside it the squares that are smooth where the root is 0, which are 0 as well."""
+
+
+def inner_since(root: np.ndarray, zeros: Any, product: float, smooth: np.ndarray) -> Any:
+    """`inner_with` where elements are the zeros that they were."""
+
+
 def square_of_absolute(x: np.ndarray | complex) -> Any:
     """``abs(x)**2``."""
 
@@ -242,6 +260,32 @@ def _product_with(root, product, smooth):
         where = INSTEAD[np.where]
         return lambda root, product, smooth: where(_zeros(root), smooth, product)
     return lambda root, product, smooth: smooth if root == 0.0 else product
+
+
+def _is_vector(root: Type) -> bool:
+    return is_active_array(root) and root.ndim == 1
+
+
+@overload(where_zero)
+def _where_zero(root, smooth):
+    if isinstance(root, types.Array):
+        where = INSTEAD[np.where]
+        return lambda root, smooth: where(_zeros(root), smooth, 0.0)
+    return lambda root, smooth: smooth
+
+
+@overload(inner_with)
+def _inner_with(root, product, smooth):
+    if _is_vector(root):
+        return lambda root, product, smooth: product + _sum_where(_zeros(root), smooth)
+    return lambda root, product, smooth: product
+
+
+@overload(inner_since)
+def _inner_since(root, zeros, product, smooth):
+    if _is_vector(root):
+        return lambda root, zeros, product, smooth: product + _sum_where(_same(root, zeros), smooth)
+    return lambda root, zeros, product, smooth: product
 
 
 @overload(square_of_absolute)
@@ -288,6 +332,15 @@ def _same(x, zeros):
     for k, v in enumerate(x.flat):
         found[k] = zeros[k] != 0 and statement_of(v) == zeros[k]
     return found.reshape(x.shape)
+
+
+@inner_njit
+def _sum_where(here, x):
+    s = 0.0
+    for k, v in enumerate(x):
+        if here[k]:
+            s = s + v
+    return s
 
 
 @inner_njit

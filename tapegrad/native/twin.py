@@ -54,7 +54,17 @@ from tapegrad.native.preaccumulate import twins_of as twins_of
 from tapegrad.native.promotion import Aliases, base
 from tapegrad.native.reading import Reading, is_expression, makes_zeros, whole_of
 from tapegrad.native.scalar import PASSIVE, is_active
-from tapegrad.native.squares import Square, product_since, product_with, square_of, squares_in, zeros_of
+from tapegrad.native.squares import (
+    Square,
+    inner_since,
+    inner_with,
+    product_since,
+    product_with,
+    square_of,
+    squares_in,
+    where_zero,
+    zeros_of,
+)
 from tapegrad.native.storing import store
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
@@ -169,17 +179,20 @@ class _Untyped(FunctionPass):
     def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
-        if not square.others and not square.exposed:
+        if not (square.others or square.exposed or square.inner):
             return found
+        if square.others:
+            found = self._call(where_zero, [self._again(square.root), found], loc)
         for how, other in square.others:
             if other is None:
                 found = self._new(ir.Expr.unary(how, found, loc), loc)
             else:
                 found = self._new(ir.Expr.binop(how, found, self._again(other), loc), loc)
-        args = [self._again(square.root), self._new(product, loc), found]
+        args = [self._again(square.root), self._new(self._expression(product, loc), loc), found]
         if square.exposed:
             args.insert(1, self.zeros[id(square.call)])
-        function = product_since if square.exposed else product_with
+        functions = (inner_with, inner_since) if square.inner else (product_with, product_since)
+        function = functions[square.exposed]
         return ir.Expr.call(*self._parts(function, args, loc))
 
     def _again(self, var: Variable) -> Variable:

@@ -278,7 +278,7 @@ class Elementwise(Primitive):
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc)
         self.rule = Rule(rule)
-        self.of_complex = self.mixed = self.joint = None
+        self.of_complex = self.mixed = None
         self.operator = self.math = self.llvm = self.scalar = self.takes = None
         self.explicit = self.rule.parameters[0] == "ct"
         self.slots = {}
@@ -401,7 +401,7 @@ class OfFormula(Elementwise):
 
 def elementwise(
     *functions: Any, forward: Any = None, domain: Any = None, kink: bool = False, of_complex: Any = None,
-    mixed: Any = None, joint: Any = None, node: str = "", flops: int = 0, operator: Any = None,
+    mixed: Any = None, node: str = "", flops: int = 0, operator: Any = None,
     aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
     vector: Vector | None = None, squares: int | None = None, multiple: Any = None, takes: str | None = None,
     multilinear: bool = False,
@@ -421,10 +421,9 @@ def elementwise(
         Where tests draw from.
     kink : bool, optional
         Whether it is a length (see `tapegrad.ops.kinks`).
-    of_complex, mixed, joint : rules, optional
+    of_complex, mixed : rules, optional
         In place of the rule: where it is for real numbers only; where it is right only as long as the
-        other operands are constants, and they are not; where all partials are computed at once, as those of
-        a statement of compiled code are.
+        other operands are constants, and they are not.
     node : str, optional
         Its name in names of nodes, where torch has another.
     flops : int, optional
@@ -457,7 +456,7 @@ def elementwise(
         kind = OfFormula if forward in FORMULAS else Elementwise
         op = kind(rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule)
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
-        op.of_complex, op.mixed, op.joint = (other and Rule(other) for other in (of_complex, mixed, joint))
+        op.of_complex, op.mixed = (other and Rule(other) for other in (of_complex, mixed))
         op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
         op.squares, op.multiple, op.takes = squares, multiple, takes
         op.multilinear = multilinear

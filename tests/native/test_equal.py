@@ -85,6 +85,7 @@ for _text in (
     "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)",
 ):  # fmt: skip
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
+row(np.absolute, "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2", [[1e200, 2.0]], 2)  # whose squares overflow
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
 for _text in (
@@ -411,7 +412,9 @@ def squares(x, y):
     n = np.linalg.norm(x)
     a = np.linalg.norm(x) * np.linalg.norm(x) + (2.0 * n) ** 2 + n * (3.0 * n)
     b = np.sum(np.abs(x * 2.0) ** 2) + np.sum((-np.abs(x) / y) * (x + 1.0) * np.abs(x))
-    return a + b + math.hypot(x[0], y - 2.0) ** 2
+    r, u = np.abs(x), np.hypot(x, 0.0)
+    c = r @ r + np.dot(np.abs(x), np.abs(x)) + np.vdot(u, u) + np.sum(u[:1])  # of which a view is taken
+    return a + b + c + math.hypot(x[0], y - 2.0) ** 2
 
 
 @pytest.mark.parametrize("x", [[0.0, 0.0], [0.0, 0.7], [1e-100, 0.0], [-0.3, 0.4]])
@@ -420,7 +423,7 @@ def test_squares_behind_products(x):
     x, point = tg.tensor(x, requires_grad=True), np.array(x)
     (g,) = tg.grad(squares(x, 2.0), x, create_graph=True)
     found = [tg.grad(g, x, row, retain_graph=True)[0].numpy() for row in np.eye(2)]
-    wanted = np.diag(2.0 * (1 + 4 + 3 + 4) - (2.0 + 6.0 * point) / 2.0 + [2.0, 0.0])
+    wanted = np.diag(2.0 * (1 + 4 + 3 + 4 + 3) - (2.0 + 6.0 * point) / 2.0 + [2.0, 0.0])
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 

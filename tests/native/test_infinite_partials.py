@@ -221,3 +221,12 @@ def test_a_second_derivative_by_way_of_tangents_where_there_are_several_results(
 
     found, expected = (tg.func.hessian(product(f))(np.array([0.7, 1.3])) for f in (tg.njit(both), both))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_quotient_whose_divisor_has_no_finite_reciprocal():
+    """The derivative by the divisor may be a number all the same."""
+    ways, slopes = program([["x[0] / x[1]"], ["np.sum(np.divide(x[:1], x[1:]))"]]), (0.0, 1e300, -np.inf)
+    for which, (x, slope) in itertools.product(range(2), zip((0.0, -1e-320, 1e-5), slopes, strict=True)):
+        for value, (by_x, by_divisor) in both(ways, which, [x, 1e-310], 1):
+            assert value == x / 1e-310 and np.isposinf(by_x)
+            assert by_divisor == pytest.approx(slope, rel=1e-4)  # to the digits that such numbers have

@@ -382,3 +382,11 @@ def test_where_norms_have_no_derivative_they_do_as_those_of_tensors():
         assert y.item() == pytest.approx(5 * scale, rel=1e-15)
         expected = [[0.6], [0.8]] if scale else np.zeros((2, 1))
         np.testing.assert_allclose(tg.grad(y, t)[0], expected, rtol=1e-15)
+
+
+def test_derivatives_of_lengths_whose_squares_overflow_or_vanish():
+    a, v, native = np.array([0.0, 3.0, -4.0]), np.array([1.0, 2.0, 3.0]), tg.njit(length)
+    for scale in (1e300, 1e-170, 1e-300):
+        np.testing.assert_allclose(tg.func.grad(native)(scale * a), [0.0, 0.6, -0.8], rtol=1e-14)
+        np.testing.assert_allclose(tg.func.hvp(native)(scale * a, v) * scale, [0.2, 0.544, 0.408], rtol=1e-14)
+    np.testing.assert_allclose(tg.func.grad(native)(1e-310 * a), [0.0, 0.6, -0.8], rtol=1e-12)

@@ -83,6 +83,7 @@ def test_kernels_compute_the_formula(op, dtype):
     random = np.random.default_rng(0)
     for n in (0, 1, 7, 1000):
         operands = [random.normal(size=(n, 2)).astype(dtype)[:, 0] * 10 for _ in range(op.arity)]
-        found = ufunc(*operands)
+        with np.errstate(invalid="ignore"):  # of logarithms
+            found, expected = ufunc(*operands), op.forward(*operands)
         assert found.dtype == dtype
-        np.testing.assert_allclose(found, op.forward(*operands), rtol=8 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(dtype).eps)

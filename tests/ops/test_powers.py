@@ -157,3 +157,20 @@ def test_first_derivatives_at_the_ends_of_the_domain(x, y, wanted):
             for create in (False, True):
                 found = tg.grad(out, leaves, create_graph=create, retain_graph=True)
                 np.testing.assert_array_equal([g.item() for g in found], wanted)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_mixed_derivatives_where_the_reciprocal_of_the_base_is_infinite(compiled):
+    function = tg.njit(lambda x: x[0] ** x[1]) if compiled else lambda x: x[0] ** x[1]
+    x = tg.tensor([1e-310, 1.0], requires_grad=True)
+    with np.errstate(all="ignore"):
+        (g,) = tg.grad(function(x), x, create_graph=True)
+        found = [tg.grad(part, x, retain_graph=True)[0].numpy() for part in g]
+    log = math.log(1e-310)
+    assert found[0][1] == pytest.approx(1 + log, rel=1e-13)
+    assert found[1] == pytest.approx([1 + log, 1e-310 * log**2], rel=1e-13)
+    x = tg.tensor([1e-310, 2.0], requires_grad=True)
+    with np.errstate(all="ignore"):
+        (g,) = tg.grad(function(x), x, create_graph=True)
+        (found,) = tg.grad(g, x, np.array([0.5, -0.25]))
+    np.testing.assert_allclose(found, [1.0, 0.0], rtol=1e-13, atol=1e-300)
