@@ -1,6 +1,6 @@
-"""Small systems of equations, and inverses, of active numbers: a record each, which has the LU factors.
+"""Small systems of equations, and inverses, of active numbers: a record each.
 
-The derivative is by them, as that of a large one: in the statements of an elimination terms would cancel.
+The derivative is by LU factors, as that of a large one: in that of an elimination terms would cancel.
 Components of numbers are solved for one after the other, as each is known from those before it.
 """
 
@@ -33,8 +33,8 @@ from tapegrad.native.memory import free, malloc, room
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
 # Words of a record: its kind, how many leaves it has, rows, right sides, planes of the matrix, and where the
-# right sides are; then LU factors, which rows they are of, the solution, the matrix, and the right sides, in
-# whose place the adjoint computes.
+# right sides are; then memory for LU factors and which rows they are of, the solution, the matrix, and the
+# right sides, in whose place the adjoint computes.
 KIND, LEAVES, ROWS, SIDES, PLANES, RIGHT, FACTORS = range(7)
 CORRECTED = PRODUCTS[PRODUCTS[:, 0] > 0]  # those by tangents of the matrix
 

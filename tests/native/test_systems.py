@@ -70,7 +70,6 @@ def test_badly_scaled_systems(q):
         agree(solve, a.T.copy(), b, b, 1)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_badly_scaled_systems_of_other_sizes(order):
     """As records, and as blocks; of one right side and of several; rows or columns scaled."""
