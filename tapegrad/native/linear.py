@@ -8,16 +8,18 @@ import numpy as np
 
 from tapegrad.native.annotations import Code, Compiled, Type
 from tapegrad.native.argument_arrays import ArgumentArray, floats_of
-from tapegrad.native.arrays import is_complex, is_recorded_array
+from tapegrad.native.arrays import Token, is_complex, is_recorded_array
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.compiler import twin_of
+from tapegrad.native.complexes import im, re
 from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.counting import counted
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_counted, overload_recorded
 from tapegrad.native.matrices import block_of, spec_of
-from tapegrad.native.operators import statement, value_of
+from tapegrad.native.operators import statement, value_of, with_value
 from tapegrad.native.products import BY_LOOPS, product_of
-from tapegrad.native.scalar import order_of
+from tapegrad.native.scalar import Active, order_of
+from tapegrad.native.systems import system_of
 
 
 def _inner(a, b):
@@ -117,7 +119,8 @@ def _few_of_matrix(a, b):
 FEW = 3  # rows and columns of the largest matrix whose products are straight code
 STRAIGHT = {(2, 1): _few_of_vector, (1, 2): _few_to_vector, (2, 2): _few_of_matrix}
 ELIMINATED = 10  # rows of the largest matrix whose elimination is recorded statement by statement
-FACTORED = 5  # of the largest whose inverse is, or whose QR factors are, which have more statements
+SUBSTITUTED = 10  # of the largest system that is a record of its own
+FACTORED = 5  # of the largest whose QR factors are, which have more statements
 LOOPED = 90  # products of numbers in a product of matrices that is recorded statement by statement
 PRODUCTS: dict[tuple[int, int], Code] = {  # by how many axes the operands have
     (1, 1): _inner, (2, 1): _of_vector, (1, 2): _to_vector, (2, 2): _of_matrices,
@@ -250,9 +253,14 @@ def trace(a, offset=0):
 DOT = INSTEAD[np.dot]
 
 
-def _eliminated(lu, rhs):
-    """Solve in place by elimination with row exchanges."""
-    n = lu.shape[0]
+@inner_njit
+def _factored(a):
+    """LU factors of the values of a matrix, and which of its rows they are of."""
+    n, lu = a.shape[0], np.empty(a.shape)
+    rows = np.arange(n)
+    for i in range(n):
+        for j in range(n):
+            lu[i, j] = value_of(a[i, j])
     for k in range(n):
         best = k
         for i in range(k + 1, n):
@@ -261,87 +269,144 @@ def _eliminated(lu, rhs):
         if lu[best, k] == 0.0:
             raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
         if best != k:
+            rows[k], rows[best] = rows[best], rows[k]
             for j in range(n):
                 lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
-            for j in range(rhs.shape[1]):
-                rhs[k, j], rhs[best, j] = rhs[best, j], rhs[k, j]
         for i in range(k + 1, n):
             lu[i, k] = lu[i, k] / lu[k, k]
             for j in range(k + 1, n):
                 lu[i, j] = lu[i, j] - lu[i, k] * lu[k, j]
-            for j in range(rhs.shape[1]):
-                rhs[i, j] = rhs[i, j] - lu[i, k] * rhs[k, j]
+    return lu, rows
+
+
+@inner_njit
+def _by_factors(lu, rows, y):
+    """The solution of a system with LU factors, which are constants."""
+    n, x = rows.size, np.empty_like(y)
+    for i in range(n):
+        for j in range(y.shape[1]):
+            s = y[rows[i], j]
+            for k in range(i):
+                s = s - lu[i, k] * x[k, j]
+            x[i, j] = s
     for q in range(n):
         i = n - 1 - q
-        for j in range(rhs.shape[1]):
-            s = rhs[i, j]
+        for j in range(y.shape[1]):
+            s = x[i, j]
             for k in range(i + 1, n):
-                s = s - lu[i, k] * rhs[k, j]
-            rhs[i, j] = s / lu[i, i]
+                s = s - lu[i, k] * x[k, j]
+            x[i, j] = s / lu[i, i]
+    return x
 
 
-def _eliminate() -> Code:
-    from numba import njit
+@inner_njit
+def _by_statements(a, b, order):
+    """The solution of a system: by the values of its matrix, corrected once for each order of derivatives."""
+    lu, rows = _factored(a)
+    moving = np.empty(a.shape, dtype_of(a, b))
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            moving[i, j] = with_value(a[i, j], 0.0)
+    x = _by_factors(lu, rows, b)
+    for _ in range(order):
+        x = _by_factors(lu, rows, b - DOT(moving, x))
+    return x
 
-    return njit(_eliminated)
+
+@inner_njit
+def _columns(a, dtype):
+    """A matrix of active numbers as a copy; a vector is a column."""
+    out = np.empty((a.shape[0], a.size // max(a.shape[0], 1)), dtype)
+    flat = out.reshape(-1)
+    for k, v in enumerate(a.flat):
+        flat[k] = v
+    return out
 
 
-ELIMINATE = _eliminate()
+@inner_njit
+def _of_parts(a, b, dtype):
+    """The solution of a complex system: real and imaginary parts are unknowns of a real one."""
+    n, columns = a.shape[0], _columns(b, dtype_of(a, b))
+    m = columns.shape[1]
+    both, sides = np.empty((2 * n, 2 * n), dtype), np.empty((2 * n, m), dtype)
+    for i in range(n):
+        for j in range(n):
+            x, y = re(a[i, j]), im(a[i, j])
+            both[i, j], both[n + i, n + j], both[i, n + j], both[n + i, j] = x, x, -y, y
+        for j in range(m):
+            sides[i, j], sides[n + i, j] = re(columns[i, j]), im(columns[i, j])
+    x = SOLVE(both, sides)
+    for i in range(n):
+        for j in range(m):
+            columns[i, j] = complex(x[i, j], x[n + i, j])
+    return columns
+
+
+@inner_njit
+def _see_that_it_fits(a, b):
+    if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
+        raise ValueError("solve takes a square matrix and as many rows")
 
 
 @overload_recorded(np.linalg.solve)
 def solve(a, b):
     if not _any_active(a, b):
         return None
-    block = block_of("solve", a, b)
+    block, system = block_of("solve", a, b), system_of(a, b)
+    if system is not None:
+        small = system.solve
 
-    def impl(a, b):
-        if a.shape[0] != a.shape[1] or a.shape[0] != b.shape[0]:
-            raise ValueError("solve takes a square matrix and as many rows")
-        if block is not None and a.shape[0] > ELIMINATED:
-            return block(b.shape, a, b)
-        lu = np.empty(a.shape, dtype_of(a, b))
-        lu[...] = a
-        rhs = np.empty((b.shape[0], b.size // b.shape[0]), dtype_of(a, b))
-        flat = rhs.reshape(-1)
-        for i in range(b.size):
-            flat[i] = b.flat[i]
-        ELIMINATE(lu, rhs)
-        return rhs.reshape(b.shape)
+        def impl(a, b):
+            _see_that_it_fits(a, b)
+            return block(b.shape, a, b) if a.shape[0] > SUBSTITUTED else small(a, b)
 
-    return impl
+        return impl
+    spec = next(kind.dtype.spec for kind in (a, b) if is_recorded_array(kind))
+    order, dtype, in_parts = order_of(spec), Token(Active(spec)), is_complex(a.dtype) or is_complex(b.dtype)
+
+    def by_statements(a, b):
+        _see_that_it_fits(a, b)
+        if in_parts:
+            return _of_parts(a, b, dtype).reshape(b.shape)
+        return _by_statements(a, _columns(b, dtype), order).reshape(b.shape)
+
+    return by_statements
+
+
+SOLVE = INSTEAD[np.linalg.solve]
+
+
+@inner_njit
+def _inverse(a):
+    return SOLVE(a, np.eye(a.shape[0]))
 
 
 @overload_recorded(np.linalg.inv)
 def inv(a):
     if not is_recorded_array(a):
         return None
-    block = block_of("inv", a)
+    block, system = block_of("inv", a), system_of(a)
+    small = _inverse if system is None else system.inv
 
     def impl(a):
-        if block is not None and a.shape[0] == a.shape[1] > FACTORED:
+        if a.shape[0] != a.shape[1]:
+            raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+        if block is not None and a.shape[0] > SUBSTITUTED:
             return block(a.shape, a)
-        lu = a.copy()
-        out = np.zeros(a.shape, dtype_of(a))
-        for i in range(a.shape[0]):
-            out[i, i] = 1.0
-        ELIMINATE(lu, out)
-        return out
+        return small(a)
 
     return impl
 
 
 @inner_njit
 def _pivot(lu, k):
-    """Where the next pivot is: in the first column that is not 0 from row k on; at (k, k) if none is."""
-    for j in range(k, lu.shape[0]):
-        row = k
-        for i in range(k + 1, lu.shape[0]):
-            if abs(lu[i, j]) > abs(lu[row, j]) or np.isnan(abs(lu[i, j])):
-                row = i
-        if lu[row, j] != 0.0:
-            return row, j
-    return k, k
+    """Where the next pivot is: the largest element from row and column k on."""
+    size, row, column = 0.0, k, k
+    for i in range(k, lu.shape[0]):
+        for j in range(k, lu.shape[0]):
+            if not abs(value_of(lu[i, j])) <= size:
+                size, row, column = abs(value_of(lu[i, j])), i, j
+    return row, column
 
 
 @inner_njit

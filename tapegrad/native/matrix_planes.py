@@ -46,6 +46,20 @@ def home(x):
 
 
 @inner_njit
+def tape_of(x):
+    """The tape that a matrix is on; 0 if none of its elements is on any."""
+    address, how, m, n, row, column, first, tape = x
+    if how != NUMBERED:
+        return tape
+    for i in range(m):
+        for j in range(n):
+            tape = get(address + i * row + j * column, COMPONENTS + 1)
+            if tape:
+                return tape
+    return 0
+
+
+@inner_njit
 def flattened(m, n, row, column):
     """Rows, columns and strides of elements in the same order, in one row if they can be."""
     if n == 1:
@@ -99,6 +113,24 @@ def filled(to, x):
 def planes_at(at, m, n):
     """The planes of a copy; one if it is plain."""
     return array_at(at + 8, (COMPONENTS if get(at, 0) else 1, m, n), np.float64)
+
+
+@inner_njit
+def number_of(at, count, k):
+    """The statement of element k of a copy."""
+    how = get(at, 0)
+    if how & 3 == LISTED:
+        return np.int64(array_at(at + 8 + 8 * COMPONENTS * count, (count,), np.uint32)[k])
+    return (how >> 2) + k if how & 3 == ONE_BY_ONE else how >> 2
+
+
+@inner_njit
+def add(cotangents, at, count, k, q, value):
+    """Add to component q of the cotangent of element k of what was copied."""
+    number = number_of(at, count, k)
+    if number:
+        place = cotangents + 8 * (COMPONENTS * number + q)
+        write(place, read(place) + (value + 0.0))
 
 
 @inner_njit

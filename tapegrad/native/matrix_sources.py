@@ -60,6 +60,8 @@ def give(tape, ct, known, given):
 SOLVE = Source(
     "ab",
     """
+from tapegrad.ops.lapack import SMALL
+
 
 @inner_njit
 def result(x, y, where):
@@ -72,7 +74,14 @@ def result(x, y, where):
 @inner_njit
 def give(tape, ct, known, given):
     (out, x, factors, pivots), (of_a, of_b) = known, given
-    back = over(ct, x, True, factors, pivots)
+    if x.shape[1] <= SMALL:  # as Tensors do; the first factors lose digits where the matrix is badly scaled
+        x = turned(x)
+        factors, pivots, singular = factored(x)
+        if singular:
+            raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+        back = over(ct, x, False, factors, pivots)
+    else:
+        back = over(ct, x, True, factors, pivots)
     if of_b.size:
         added(tape, of_b, back)
     if of_a.size:

@@ -23,6 +23,7 @@ from tapegrad.native.annotations import (
     Compiled,
     Context,
     Emission,
+    Intrinsic,
     Signature,
     Type,
     TypingContext,
@@ -55,37 +56,6 @@ def along_row(x, y):
     for j in range(x.size):
         s += x[j] * y[j]
     return s
-
-
-@inner_njit
-def tape_of(x):
-    """The tape that a matrix is on; 0 if none of its elements is on any."""
-    address, how, m, n, row, column, first, tape = x
-    if how != NUMBERED:
-        return tape
-    for i in range(m):
-        for j in range(n):
-            tape = get(address + i * row + j * column, 2)
-            if tape:
-                return tape
-    return 0
-
-
-@inner_njit
-def number_of(at, count, k):
-    """The statement of element k of an operand."""
-    how = get(at, 0)
-    if how & 3 == LISTED:
-        return np.int64(array_at(at + 8 + 8 * count, (count,), np.uint32)[k])
-    return (how >> 2) + k if how & 3 == ONE_BY_ONE else how >> 2
-
-
-@inner_njit
-def add(cotangents, at, count, k, value):
-    """Add to the cotangent of element k of an operand."""
-    number = number_of(at, count, k)
-    if number:
-        write(cotangents + 8 * number, read(cotangents + 8 * number) + (value + 0.0))
 
 
 @inner_njit
@@ -160,7 +130,7 @@ def give_outer(cotangents, at, x, y):
                 write(place, read(place) + (x[i] * y[j] + 0.0))
     else:
         for k in range(m * n):
-            add(cotangents, at, m * n, k, x[k // n] * y[k % n])
+            add(cotangents, at, m * n, k, 0, x[k // n] * y[k % n])
 
 
 @inner_njit
@@ -177,7 +147,7 @@ def give_by_columns(cotangents, at, x, y):
             s = 0.0
             for i in range(m):
                 s += x[i, j] * y[i]
-            add(cotangents, at, n, j, s)
+            add(cotangents, at, n, j, 0, s)
 
 
 @njit("void(int64, int64, int64)", cache=CACHE, nogil=True)
@@ -197,7 +167,7 @@ def reverse(cotangents, number, at):
                 give_outer(cotangents, x_at, y, ct)
             if get(y_at, 0):
                 for k in range(m):
-                    add(cotangents, y_at, m, k, along_row(x[k], ct))
+                    add(cotangents, y_at, m, k, 0, along_row(x[k], ct))
         else:
             if get(x_at, 0):
                 give_outer(cotangents, x_at, ct, y)
@@ -219,24 +189,28 @@ def compiled() -> ModuleType:
         return cache.load("native_products", text)
 
 
-@intrinsic
-def kind(typingctx: TypingContext) -> Emission:
-    """Return the address of the kind of such a record."""
+def kind_of(what: Deferred) -> Intrinsic:
+    """Return ``kind()``: the address of the kind of records that have this adjoint."""
 
-    def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        what, name = Deferred("products", (), "reverse"), "kind_of_product"
-        emit_address(context, builder, what)
-        found = builder.module.globals.get(name)
-        if found is None:
-            adjoint = emit_adjoint(context, builder.module, what).ptrtoint(I64)
-            value = ir.Constant.literal_struct([adjoint, *(ir.Constant(I64, w) for w in (0, 0, 1))])
-            found = ir.GlobalVariable(builder.module, value.type, name)
-            found.linkage, found.global_constant, found.initializer = "internal", True, value
-        return found.ptrtoint(I64)
+    @intrinsic
+    def kind(typingctx: TypingContext) -> Emission:
+        def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
+            emit_address(context, builder, what)
+            name = f"kind {what!r}"
+            found = builder.module.globals.get(name)
+            if found is None:
+                adjoint = emit_adjoint(context, builder.module, what).ptrtoint(I64)
+                value = ir.Constant.literal_struct([adjoint, *(ir.Constant(I64, w) for w in (0, 0, 1))])
+                found = ir.GlobalVariable(builder.module, value.type, name)
+                found.linkage, found.global_constant, found.initializer = "internal", True, value
+            return found.ptrtoint(I64)
 
-    return types.int64(), code
+        return types.int64(), code
+
+    return kind
 
 
+kind = kind_of(Deferred("products", (), "reverse"))
 RECORD = caller(
     Deferred("products", (), "record"),
     types.UniTuple(types.int64, 2)(DESCRIBED, DESCRIBED, types.int64, types.int64, types.int64),
