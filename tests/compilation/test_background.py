@@ -82,20 +82,21 @@ def test_calls_do_not_wait_for_a_way(gate):
 def test_the_call_that_is_learned_from_does_not_wait_for_the_thread(monkeypatch):
     """The thread begins with a rest, here one that lasts until calls have been made."""
     compiled, other, waited = tg.compile(energy), tg.compile(energy), []
-    rested, sleep = threading.Event(), time.sleep
     for _ in range(3):  # the thread is there
         other.value_and_grad(X)
         settle(other)
     while background.waiting() or background._turn.due > time.perf_counter():
         time.sleep(1e-3)
     monkeypatch.setattr(background, "SHARE", 3600 / background.PIECE)
-    monkeypatch.setattr(background.time, "sleep", lambda s: rested.wait(60) if s > 60 else sleep(s))
     monkeypatch.setattr(background._turn, "lend", waited.append, raising=False)
     for _ in range(3):
         agree(compiled, energy, X)
     assert compiled.explain().kinds[0].learning
     assert not waited
-    rested.set()
+    monkeypatch.undo()
+    for job in background._jobs:
+        job.due = 0.0
+    background._wanted.put(None)
     settle(compiled)
     agree(compiled, energy, X)
 
