@@ -3,8 +3,9 @@
 What is Python in it holds Python's lock, so the pieces are short and the thread rests for longer than it
 works; LLVM works without the lock. A caller that makes one call after the other may let nobody have the lock:
 Python gives it away after 5 ms of waiting, counted anew whenever the caller has done without it for a moment,
-as in each sweep. So calls lend the lock as soon as a piece is due (`lend`). Work begins once as much time has
-passed as it is expected to take: a function that is called a few times is as quick as a recorded one.
+as in each sweep. So calls lend the lock as soon as a piece is due (`lend`), and now and then during a long
+one, which may have lost it. Work begins once as much time has passed as it is expected to take: a function
+that is called a few times is as quick as a recorded one.
 
 The thread is started by the first job, is a daemon, and ends with the process; a child process begins without
 it, and without the jobs that were waiting.
@@ -13,7 +14,6 @@ it, and without the jobs that were waiting.
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import threading
 import time
@@ -30,6 +30,8 @@ SHARE = 8.0  # how long the thread rests, for a time in which it has worked
 ALONE = 0.2  # the same while no other thread of the process works
 LONGEST = 0.02  # seconds of a rest
 MOST_LENT = 2e-3  # seconds that a call waits for a piece to end; LLVM may take longer
+OVERDUE = 1e-2  # seconds of a piece after which the thread may have lost the lock, to read a file,
+GLIMPSE = 1e-4  # and that a call then waits: enough to take it again, little where LLVM works without
 
 
 class Owner(Protocol):
@@ -74,27 +76,30 @@ class _Turn:
     """Whose turn it is to have Python's lock."""
 
     def __init__(self) -> None:
-        self.due = 0.0  # when the thread, which does not work, is to have it; inf while it works
+        self.due = 0.0  # when the thread is to have it
+        self.is_at_work = False
         self.lent = 0.0  # until when a call waits for that; no lock, which an interrupt may leave locked
         self.ended = threading.Lock()  # released at the end of a piece
         self.ended.acquire()
 
     def take(self) -> None:
         """Begin to work."""
-        self.due = math.inf
+        self.is_at_work, self.due = True, time.perf_counter() + OVERDUE
 
     def end(self, due: float) -> None:
         """End a piece."""
-        self.due = due
+        self.is_at_work, self.due = False, due
         if self.ended.locked():
             self.ended.release()
 
     def lend(self, now: float) -> None:
         """Wait until the thread has done a piece, if no other call does."""
         if now >= self.lent:
-            self.lent = now + MOST_LENT
+            self.lent, seconds = now + MOST_LENT, MOST_LENT
+            if self.is_at_work:
+                self.due, seconds = now + OVERDUE, GLIMPSE
             self.ended.acquire(blocking=False)  # of a piece for which no call has waited
-            self.ended.acquire(timeout=MOST_LENT)
+            self.ended.acquire(timeout=seconds)
             self.lent = 0.0
 
 

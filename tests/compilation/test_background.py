@@ -469,8 +469,14 @@ def test_the_thread_pauses(monkeypatch):
     assert threading.get_ident() not in rests
 
 
-def test_calls_without_a_pause_leave_the_thread_its_share():
-    """Where Python takes the lock from nobody, as if callers did without it for a moment in each call."""
+@pytest.mark.parametrize("seconds", [0.0, 1e-3])
+def test_calls_without_a_pause_leave_the_thread_its_share(monkeypatch, seconds):
+    """Where Python takes the lock from nobody, as if callers did without it for a moment in each call.
+
+    So it is where the thread does without the lock in the midst of its work, as to read a file.
+    """
+    real = learning.Program
+    monkeypatch.setattr(learning, "Program", lambda *args: time.sleep(seconds) or real(*args))
 
     def f(x):
         for _ in range(20):
