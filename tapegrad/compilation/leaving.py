@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -118,9 +119,18 @@ class Leaver(Follower):
             self._recorded.append(x)
 
     def _held(self, x: weakref.ref[Handle]) -> Handle | None:
-        """Return a Tensor that was given out and has been recorded, if others hold it."""
-        ours = sum(y is x() for y in (*self.results, *self.arguments, *self._recorded, self._pending))
-        return x() if getrefcount(x()) - 1 > ours else None
+        """Return a Tensor that others hold, of those that see the memory of one that has been recorded."""
+        recorded = x()
+        if recorded is None:
+            return None
+        storage = base.extra(recorded).storage
+        storages = [] if storage is None else [storage, *storage.memory.others(storage)]
+        seeing = [recorded] if storage is None else [y for s in storages for y in s.alive()]
+        wholes = (s.whole for s in storages)
+        ours = Counter(map(id, (*self.results, *self.arguments, *self._recorded, self._pending, *wholes)))
+        ours[id(recorded)] += 1
+        ours.update(map(id, seeing))
+        return next((y for y in seeing if getrefcount(y) - 2 > ours[id(y)]), None)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""

@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled, in_force
 from tapegrad.core.handle import Handle as Handle
-from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage, moved
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Presence, Storage, moved
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
@@ -72,6 +72,7 @@ class Extra:
     inference = False  # whether it was made under `inference_mode`
     call: Any = None  # of a Function, in whose forward it was computed from the inputs
     storage: Storage | None = None  # what it shares memory through
+    presence: Presence | None = None  # of a memory that it sees alone
     # weak references to what tapes knew it by before its value or role changed; a list, once there are such
     cells: Any = ()
 
@@ -161,7 +162,7 @@ def storage_of(x: Handle) -> Storage:
     while state.storage is None:
         torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
         whole = wrap(x._v, STALE) if torn else alias_of(x)
-        made = Storage(x, whole, Memory(x._v, state.version))
+        made = Storage(x, whole, Memory(x._v, state.version, state.presence))
         made.torn = torn
         made.memory.add(made)
         # what was made may have run a finalizer, that wrote to it or made a view of it
@@ -229,7 +230,7 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
 
 
 def note_copied(part: H, of: Any) -> H:
-    """Let writes to a copy be refused while that is there of which NumPy would have made a view; returns it.
+    """Let writes to a copy be refused while that is seen of which NumPy would have made a view; returns it.
 
     What a program gives is told when it is recorded; what learns one holds Tensors without a history.
     """
@@ -237,7 +238,11 @@ def note_copied(part: H, of: Any) -> H:
         return part
     matcher = in_force("matcher")
     if (matcher is None or not matcher.is_flat(of)) and isinstance(part._v, np.ndarray):
-        extra(part).several = weakref.ref(of)
+        state = extra(of)
+        seen = state if state.storage is None else state.storage.memory
+        if seen.presence is None:
+            seen.presence = Presence()
+        extra(part).several = weakref.ref(seen.presence)
     return part
 
 

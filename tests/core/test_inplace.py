@@ -4,6 +4,7 @@ import gc
 import sys
 import tracemalloc
 import weakref
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -115,7 +116,8 @@ def test_updates_of_what_has_no_history(n):
     assert m.dtype == float
 
 
-PARTS = {"real": lambda z: z.real, "imag": lambda z: z.imag, "np.real": np.real, "np.imag": np.imag}
+PARTS = {"real": lambda z: z.real, "imag": lambda z: z.imag, "np.real": np.real, "np.imag": np.imag,
+         "of a view": lambda z: z[::-1].imag}  # fmt: skip
 CHANGES = {
     "element": lambda r: r.__setitem__(0, 5.0),
     "slice": lambda r: r[1:].mul_(2.0),
@@ -144,6 +146,44 @@ def test_a_write_to_a_part_of_complex_numbers_is_not_lost(part, change, follow):
     CHANGES[change](copied)  # nobody is there to miss it
     assert copied.tolist() != before
     assert copied.requires_grad == follow
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("view", [lambda z: z[1:], lambda z: z.detach()], ids=["view", "detached"])
+def test_a_write_to_a_part_is_refused_while_only_a_view_sees_the_whole(early, view):
+    z = tg.tensor(np.array([1.0 + 2.0j, 3.0, 4.0j]), requires_grad=True) * 1.0
+    seen = view(z) if early else None
+    copied = z.real
+    seen = view(z) if seen is None else seen
+    del z
+    with pytest.raises(tg.errors.ReadOnlyError):
+        copied[0] = 5.0
+    del seen
+    copied[0] = 5.0
+    assert copied.tolist()[0] == 5.0
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_write_to_a_part_of_a_view_that_leaves_a_program(hold):
+    writes = []
+
+    def function(x):
+        z = np.exp(x * (1.0 + 1.0j))
+        part = z[1:].real
+        z = z if hold else np.sin(x)
+        if writes:
+            part[0] = x[0]
+        return np.sum(part) + np.sum(np.abs(z))
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 7):
+        compiled.grad(k * np.array([0.1, -0.2, 0.3]))
+    writes.append(True)
+    x = np.array([0.1, 0.2, 0.4])
+    wanted = np.cos(x) + np.array([1.0, 0.0, np.exp(0.4) * (np.cos(0.4) - np.sin(0.4))])
+    for gradient in (tg.func.grad(function), compiled.grad):
+        with pytest.raises(tg.errors.ReadOnlyError) if hold else nullcontext():
+            np.testing.assert_allclose(gradient(x), wanted, rtol=1e-14)
 
 
 @pytest.mark.skipif(not abi.native(), reason="nothing is compiled")
