@@ -19,6 +19,7 @@ from tapegrad.core.base import (
     Handle,
     extra,
     has_tangent,
+    is_expected,
     join,
     like_of,
     needs_derivative,
@@ -40,10 +41,11 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
+from tapegrad.core.expected import expected
 from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.indices import getitem
-from tapegrad.core.inplace import become, forget, lend, write
+from tapegrad.core.inplace import become, forget, lend, refuse_copied, write
 from tapegrad.core.nodes import Node, RemovableHandle
 from tapegrad.core.operators import FAST, OPERANDS, REFLECTED, power
 from tapegrad.core.sparse import is_sparse, sparse_times, times_sparse
@@ -119,6 +121,10 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
     def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
+            if is_expected(self) and expected[id(self)].is_copy(self):
+                expected[id(self)].leave(f"{name} changes a copy where NumPy has a view")
+            if not is_expected(self) and self._extra is not None:
+                refuse_copied(self, name)
             return result  # a scalar is immutable: the name is bound to another
         become(self, result, name)
         return self

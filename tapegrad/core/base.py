@@ -232,18 +232,52 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
 def note_copied(part: H, of: Any) -> H:
     """Let writes to a copy be refused while that is seen of which NumPy would have made a view; returns it.
 
-    What a program gives is told when it is recorded; what learns one holds Tensors without a history.
+    What a program gives is told when it is recorded; what learns one holds Tensors without a history, and
+    knows who else does.
     """
     if not isinstance(of, Handle) or id(part) in expected:
         return part
     matcher = in_force("matcher")
-    if (matcher is None or not matcher.is_flat(of)) and isinstance(part._v, np.ndarray):
-        state = extra(of)
-        seen = state if state.storage is None else state.storage.memory
-        if seen.presence is None:
-            seen.presence = Presence()
-        extra(part).several = weakref.ref(seen.presence)
+    if matcher is not None and matcher.is_flat(of):
+        return refuse_while(part, of, partial(_held, weakref.ref(matcher), weakref.ref(of)))
+    state = extra(of)
+    if matcher is not None and state.storage is not None:
+        return refuse_while(part, of, partial(_held, weakref.ref(matcher), weakref.ref(state.storage)))
+    seen = state if state.storage is None else state.storage.memory
+    if seen.presence is None:
+        seen.presence = Presence()
+    return refuse_while(part, of, weakref.ref(seen.presence))
+
+
+def note_of_copy(part: H, of: Any) -> H:
+    """As `note_copied`, of what stands for a number of NumPy's unless it is such a copy itself."""
+    if (
+        isinstance(of, Handle)
+        and not is_expected(of)
+        and of._extra is not None
+        and callable(of._extra.several)
+    ):
+        return note_copied(part, of)
     return part
+
+
+def refuse_while(part: H, of: Handle, seen: Callable[[], Any]) -> H:
+    """Let writes to a copy be refused while something is seen, or to what it is of; returns it."""
+    state = None if is_expected(of) else of._extra
+    further = False if state is None else state.several
+    extra(part).several = partial(_either, seen, further) if callable(further) else seen
+    return part
+
+
+def _either(one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    found = one()
+    return other() if found is None else found
+
+
+def _held(matcher: weakref.ref[Any], seen: weakref.ref[Any]) -> Any:
+    """What others hold of a memory than a program, or what learns one, if that is still there."""
+    known = matcher()
+    return seen() if known is None else known.held(seen)
 
 
 def separate_storage(x: Handle) -> None:

@@ -186,6 +186,127 @@ def test_a_write_to_a_part_of_a_view_that_leaves_a_program(hold):
             np.testing.assert_allclose(gradient(x), wanted, rtol=1e-14)
 
 
+NUMBERS = {
+    "ellipsis": ((2, 2), lambda x: x[0, 1, ...]),
+    "ellipsis alone": ((), lambda x: x[...]),
+    "of a view": ((2, 3), lambda x: x.T[0][1, ...]),
+    "reshape": ((1, 1), lambda x: x.reshape(())),
+    "squeeze": ((1,), np.squeeze),
+    "again": ((2,), lambda x: x[1, ...].reshape(1)),
+}
+SETS = {
+    "ellipsis": lambda v: v.__setitem__(..., 7.0),
+    "tuple": lambda v: v.__setitem__((0,) * v.ndim, 7.0),
+    "+=": lambda v: v.__iadd__(1.0),
+    "fill": lambda v: v.fill(3.0),
+    "copyto": lambda v: np.copyto(v, 3.0),
+}
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("view", NUMBERS)
+def test_a_write_to_a_number_that_numpy_has_a_view_for_is_not_lost(view, follow):
+    shape, take = NUMBERS[view]
+    for change in [*SETS.values(), *([] if follow else [lambda v: np.add(v, 1.0, out=v)])]:
+        x = tg.tensor(np.ones(shape), requires_grad=follow) * 1.0
+        number = take(x)
+        for mode in (nullcontext(), tg.no_grad()):
+            with mode, pytest.raises(tg.errors.ReadOnlyError, match=r"an element.*\.copy\(\)"):
+                change(number)
+        assert number.tolist() in (1.0, [1.0]) and x.sum().item() == x.size
+        change(number.copy())
+        del x
+        change(number)  # nobody is there to miss it
+
+
+def test_a_write_to_a_number_of_a_part_of_complex_numbers_is_not_lost():
+    z = tg.tensor([1.0 + 2.0j, 3.0])
+    number = z.real[1, ...]
+    with pytest.raises(tg.errors.ReadOnlyError):
+        number[...] = 7.0
+    number = z[1, ...].imag
+    with pytest.raises(tg.errors.ReadOnlyError):
+        number += 7.0
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_numbers_that_numpy_copies_are_written_to(follow):
+    x = tg.tensor([[2.0]], requires_grad=follow) * 1.0
+    z = x + 0j
+    copied = x[np.array(0), ..., 0], np.max(x), x.sum().reshape(()), z.sum().real
+    for s in (x[0, 0], x.sum(), next(iter(x[0])), *copied):
+        before = s
+        s += 1.0
+        assert (before.item(), s.item()) == (2.0, 3.0)
+        before[...] = 5.0
+        s.fill(7.0)
+        assert (before.item(), s.item(), x.item()) == (5.0, 7.0, 2.0)
+
+
+@pytest.mark.parametrize("hold", [False, True])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("take", [lambda z: z[1, ...], lambda z: np.squeeze(z[1:2])], ids=["[]", "squeeze"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_write_to_a_number_in_a_program(hold, flat, take, late):
+    writes = [] if late else [True]
+
+    def function(x):
+        z = np.floor(x) if flat else np.exp(x)
+        number = take(z)
+        z = z if hold else np.sin(x)
+        if writes:
+            number[...] = 2.0 * x[0]
+        return np.sum(number * x) + np.sum(z)
+
+    def expected(x):
+        z = np.floor(x) if flat else np.exp(x)
+        number = 2.0 * x[0] if writes else z[1]
+        return np.sum(number * x) + np.sum(z if hold else np.sin(x))
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 7):
+        x = k * np.array([0.1, -0.2])
+        if k == 6 and late:
+            writes.append(True)
+        with pytest.raises(tg.errors.ReadOnlyError) if hold and writes else nullcontext():
+            found = compiled.value_and_grad(x)[0]
+            np.testing.assert_allclose(found, expected(x), rtol=1e-14)
+
+
+def test_an_operator_in_place_where_a_program_knows_one_that_is_not():
+    writes, takes = [], [lambda z: z[1, ...], lambda z: np.squeeze(z[1:2]), lambda z: z[1]]
+
+    def function(x, take):
+        z = np.exp(x)
+        number = take(z)
+        if writes:
+            number += 1.0
+        else:
+            number = number + 1.0
+        return np.sum(number * x) + np.sum(z)
+
+    for take in takes:
+        compiled = tg.compile(lambda x, take=take: function(x, take), wait=True)
+        wanted = [compiled.value_and_grad(k * np.array([0.1, -0.2]))[0] for k in range(1, 6)]
+        writes.append(True)
+        with nullcontext() if take is takes[-1] else pytest.raises(tg.errors.ReadOnlyError):
+            assert compiled.value_and_grad(5.0 * np.array([0.1, -0.2]))[0] == wanted[-1]
+        writes.clear()
+
+
+def test_a_write_to_a_part_without_a_derivative_in_a_program_is_not_lost():
+    def function(x):
+        z = np.sign(x) * (1.0 + 1.0j)
+        part = z.real
+        part[0] = 5.0
+        return np.sum(part * x) + np.sum(np.abs(z))
+
+    compiled = tg.compile(function, wait=True)
+    for _ in range(5):
+        with pytest.raises(tg.errors.ReadOnlyError):
+            compiled.value_and_grad(np.array([0.1, 0.2]))
+
+
 @pytest.mark.skipif(not abi.native(), reason="nothing is compiled")
 def test_a_write_to_a_part_is_refused_while_a_compiled_function_is_there():
     compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
