@@ -117,14 +117,20 @@ def _is_parameter(x: Tensor) -> bool:
     return not is_grad_enabled() and x.is_leaf and x.requires_grad
 
 
+def _refuse_number(x: Tensor, name: str) -> None:
+    """Refuse an operator in place on a number that NumPy has a view for; a program ends there."""
+    if is_expected(x) and expected[id(x)].is_copy(x):
+        expected[id(x)].leave(f"{name} changes a copy where NumPy has a view")
+    if not is_expected(x):
+        refuse_copied(x, name)
+
+
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
     def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
-            if is_expected(self) and expected[id(self)].is_copy(self):
-                expected[id(self)].leave(f"{name} changes a copy where NumPy has a view")
-            if not is_expected(self) and self._extra is not None:
-                refuse_copied(self, name)
+            if (expected and id(self) in expected) or self._extra is not None:
+                _refuse_number(self, name)
             return result  # a scalar is immutable: the name is bound to another
         become(self, result, name)
         return self
