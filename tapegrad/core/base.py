@@ -246,7 +246,10 @@ def note_copied(part: H, of: Any) -> H:
     seen = state if state.storage is None else state.storage.memory
     if seen.presence is None:
         seen.presence = Presence()
-    return refuse_while(part, of, weakref.ref(seen.presence))
+    here, shown = weakref.ref(seen.presence), state.shown  # others see it as long as that says
+    if shown is None:
+        return refuse_while(part, of, here)
+    return refuse_while(part, of, partial(bool, True) if shown is True else partial(_either, here, shown))
 
 
 def note_of_copy(part: H, of: Any) -> H:

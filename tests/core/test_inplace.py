@@ -219,6 +219,22 @@ def test_a_write_to_a_number_that_numpy_has_a_view_for_is_not_lost(view, follow)
         change(number)  # nobody is there to miss it
 
 
+def test_a_write_to_a_number_of_an_array_that_others_see_is_not_lost():
+    array = np.zeros(2)
+    number = tg.from_numpy(array)[0, ...]
+    with pytest.raises(tg.errors.ReadOnlyError):
+        number += 1.0
+    x = tg.zeros(2)
+    array = x.numpy()
+    number = np.squeeze(x[:1])
+    del x
+    with pytest.raises(tg.errors.ReadOnlyError):
+        number.fill(1.0)
+    del array
+    number.fill(1.0)
+    assert number.item() == 1.0
+
+
 def test_a_write_to_a_number_of_a_part_of_complex_numbers_is_not_lost():
     z = tg.tensor([1.0 + 2.0j, 3.0])
     number = z.real[1, ...]
