@@ -20,6 +20,7 @@ from tapegrad.core.base import (
     Index,
     extra,
     has_tangent,
+    is_expected,
     join,
     like_of,
     needs_derivative,
@@ -41,10 +42,11 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
+from tapegrad.core.expected import expected
 from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.indices import getitem
-from tapegrad.core.inplace import become, forget, lend, write
+from tapegrad.core.inplace import become, forget, lend, refuse_copied, write
 from tapegrad.core.nodes import Node, RemovableHandle
 from tapegrad.core.operators import FAST, OPERANDS, REFLECTED, power
 from tapegrad.core.sparse import is_sparse, sparse_times, times_sparse
@@ -116,10 +118,20 @@ def _is_parameter(x: Tensor) -> bool:
     return not is_grad_enabled() and x.is_leaf and x.requires_grad
 
 
+def _refuse_number(x: Tensor, name: str) -> None:
+    """Refuse an operator in place on a number that NumPy has a view for; a program ends there."""
+    if is_expected(x) and expected[id(x)].is_copy(x):
+        expected[id(x)].leave(f"{name} changes a copy where NumPy has a view")
+    if not is_expected(x):
+        refuse_copied(x, name)
+
+
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
     def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
         if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
+            if (expected and id(self) in expected) or self._extra is not None:
+                _refuse_number(self, name)
             return result  # a scalar is immutable: the name is bound to another
         become(self, result, name)
         return self

@@ -20,6 +20,8 @@ from tapegrad.tensor import Operand
 
 POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
+RESHAPE = REGISTRY["reshape"]
+COPIES = {*PARTS, RESHAPE, REGISTRY["element"]}  # what may give such
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
@@ -31,6 +33,15 @@ NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
 
 class Unlearnable(Exception):
     """A call does what no program is made of; the text says what."""
+
+
+def is_copied(event: Event, x: np.ndarray) -> bool:
+    """Whether an event of `COPIES` gives a copy where NumPy has a view of its operand."""
+    if event.op in PARTS:
+        return event.writes is None and x.ndim > 0
+    index = event.attrs.get("index")
+    whole = any(i is ... for i in index) if type(index) is tuple else index is ...
+    return x.ndim > 0 and event.value.ndim == 0 if event.op is RESHAPE else whole
 
 
 class Source(NamedTuple):
@@ -180,8 +191,9 @@ class Flat:
         self.handle, self.value, self.history, self.became_another = handle, value, history, False
 
     def is_as_made(self) -> bool:
-        """Whether nobody has written to it, or seen it otherwise."""
-        return self.handle._v is self.value and self.handle._extra is None
+        """Whether nobody has written to it, or seen it otherwise than by copies."""
+        state = self.handle._extra
+        return self.handle._v is self.value and (state is None or vars(state).keys() <= {"several"})
 
 
 class Trace(NamedTuple):

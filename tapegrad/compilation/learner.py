@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Callable, Sequence
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,7 @@ from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.storage import Storage
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import Attributes, Primitive
@@ -296,12 +300,25 @@ class Learner:
 
     def _flat_of(self, x: int) -> Flat | None:
         """What is known of the Tensor of an id, if it has no history and was computed in the call."""
+        self._take_compared()
+        return self._flat.get(x)
+
+    def _take_compared(self) -> None:
+        """Know those Tensors too that compiled code has listed."""
         made = self._compared
         while made:
             k, out = made.pop(), made.pop()
             value = self.entries[WIDTH * k + 4]
             self._flat[id(out)] = Flat(out, value, History(id(out), FLAT, k))
-        return self._flat.get(x)
+
+    def flat(self) -> Iterator[Handle]:
+        """Give those Tensors, which are held here."""
+        self._take_compared()
+        return (found.handle for found in self._flat.values())
+
+    def held(self, seen: weakref.ref[Any]) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
+        return held(seen, self.flat())
 
     def expect(
         self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, placed: str
@@ -450,6 +467,10 @@ class Learner:
         """As `compute`."""
         raise AttributeError("_v")
 
+    def is_copy(self, x: Handle) -> bool:
+        """As `compute`."""
+        raise AttributeError("_v")
+
     def like(self, x: Handle) -> Any:
         """As `compute`."""
         return self.compute(x)
@@ -460,6 +481,18 @@ class Learner:
 
     def leave(self, why: str) -> None:
         """End nothing."""
+
+
+def held(seen: weakref.ref[Any], known: Iterable[Any]) -> Handle | None:
+    """Return a Tensor that sees the memory of a Tensor or storage, and that others hold than who knows it."""
+    x = seen()
+    if x is None:
+        return None
+    storage = x if isinstance(x, Storage) else None if x._extra is None else x._extra.storage
+    storages = [] if storage is None else [storage, *storage.memory.others(storage)]
+    seeing = [x] if storage is None else [y for s in storages for y in s.alive()]
+    ours = Counter(map(id, chain(known, (s.whole for s in storages), seeing, (x,))))
+    return next((y for y in seeing if getrefcount(y) - 2 > ours[id(y)]), None)
 
 
 def _is_apart(x: Handle, by: Handle) -> bool:

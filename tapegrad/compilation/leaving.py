@@ -8,16 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import chain
 from operator import itemgetter
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source
+from tapegrad.compilation.events import ARGUMENT, COPIES, RESULT, Event, Source, is_copied
 from tapegrad.compilation.following import Follower
-from tapegrad.compilation.learner import Learner
+from tapegrad.compilation.learner import Learner, held
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, Operand, value_of
@@ -121,10 +121,10 @@ class Leaver(Follower):
                 self.note_told(x, event.told)
             self._recorded.append(x)
 
-    def _held(self, x: weakref.ref[Handle]) -> Handle | None:
-        """Return a Tensor that was given out and has been recorded, if others hold it."""
-        ours = sum(y is x() for y in (*self.results, *self.arguments, *self._recorded, self._pending))
-        return x() if getrefcount(x()) - 1 > ours else None
+    def held(self, seen: weakref.ref[Any]) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
+        flat = () if self.learner is None else self.learner.flat()
+        return held(seen, chain(self.results, self.arguments, self._recorded, (self._pending,), flat))
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
@@ -159,6 +159,7 @@ class Leaver(Follower):
         event, value = self.program.event_of_call(j), number_of(self.program.values[j])
         if not self.program.active[j]:
             self._give_value(event, value, operands)
+            self._note_copied(j, event, operands)
             return
         seen = event.is_view and type(value) is np.ndarray
         if seen:
@@ -172,8 +173,15 @@ class Leaver(Follower):
             out = record(event.op, value, operands, event.attrs)
         if seen:
             base.join(operands[0], out)
-        elif event.op in PARTS and event.writes is None:
-            base.extra(out).several = partial(self._held, weakref.ref(operands[0]))
+        else:
+            self._note_copied(j, event, operands)
+
+    def _note_copied(self, j: int, event: Event, operands: list[Any]) -> None:
+        """Let writes to a copy of a part of what the call has computed be refused while others hold that."""
+        of = operands[0] if event.op in COPIES else None
+        if isinstance(of, Handle) and is_copied(event, of._v):
+            out = self.results[self.program.owners[j]]
+            base.refuse_while(out, of, partial(self.held, weakref.ref(of)))
 
     def _record_write(self, j: int, operands: list[Operand], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""

@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled, in_force
 from tapegrad.core.handle import Handle as Handle
-from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage, moved
+from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Presence, Storage, moved
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
@@ -78,6 +78,7 @@ class Extra:
     inference = False  # whether it was made under `inference_mode`
     call: Any = None  # of a Function, in whose forward it was computed from the inputs
     storage: Storage | None = None  # what it shares memory through
+    presence: Presence | None = None  # of a memory that it sees alone
     # weak references to what tapes knew it by before its value or role changed; a list, once there are such
     cells: Any = ()
 
@@ -167,7 +168,7 @@ def storage_of(x: Handle) -> Storage:
     while state.storage is None:
         torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
         whole = wrap(x._v, STALE) if torn else alias_of(x)
-        made = Storage(x, whole, Memory(x._v, state.version))
+        made = Storage(x, whole, Memory(x._v, state.version, state.presence))
         made.torn = torn
         made.memory.add(made)
         # what was made may have run a finalizer, that wrote to it or made a view of it
@@ -235,16 +236,57 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
 
 
 def note_copied(part: H, of: Any) -> H:
-    """Let writes to a copy be refused while that is there of which NumPy would have made a view; returns it.
+    """Let writes to a copy be refused while that is seen of which NumPy would have made a view; returns it.
 
-    What a program gives is told when it is recorded; what learns one holds Tensors without a history.
+    What a program gives is told when it is recorded; what learns one holds Tensors without a history, and
+    knows who else does.
     """
     if not isinstance(of, Handle) or id(part) in expected:
         return part
     matcher = in_force("matcher")
-    if (matcher is None or not matcher.is_flat(of)) and isinstance(part._v, np.ndarray):
-        extra(part).several = weakref.ref(of)
+    if matcher is not None and matcher.is_flat(of):
+        return refuse_while(part, of, partial(_held, weakref.ref(matcher), weakref.ref(of)))
+    state = extra(of)
+    if matcher is not None and state.storage is not None:
+        return refuse_while(part, of, partial(_held, weakref.ref(matcher), weakref.ref(state.storage)))
+    seen = state if state.storage is None else state.storage.memory
+    if seen.presence is None:
+        seen.presence = Presence()
+    here, shown = weakref.ref(seen.presence), state.shown  # others see it as long as that says
+    if shown is None:
+        return refuse_while(part, of, here)
+    return refuse_while(part, of, partial(bool, True) if shown is True else partial(_either, here, shown))
+
+
+def note_of_copy(part: H, of: Any) -> H:
+    """As `note_copied`, of what stands for a number of NumPy's unless it is such a copy itself."""
+    if (
+        isinstance(of, Handle)
+        and not is_expected(of)
+        and of._extra is not None
+        and callable(of._extra.several)
+    ):
+        return note_copied(part, of)
     return part
+
+
+def refuse_while(part: H, of: Handle, seen: Callable[[], Any]) -> H:
+    """Let writes to a copy be refused while something is seen, or to what it is of; returns it."""
+    state = None if is_expected(of) else of._extra
+    further = False if state is None else state.several
+    extra(part).several = partial(_either, seen, further) if callable(further) else seen
+    return part
+
+
+def _either(one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    found = one()
+    return other() if found is None else found
+
+
+def _held(matcher: weakref.ref[Any], seen: weakref.ref[Any]) -> Any:
+    """What others hold of a memory than a program, or what learns one, if that is still there."""
+    known = matcher()
+    return seen() if known is None else known.held(seen)
 
 
 def separate_storage(x: Handle) -> None:

@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     has_tangent,
     is_expected,
     join,
+    note_copied,
     recall,
     refresh_history,
     requires_grad,
@@ -238,7 +239,9 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
     except TypeError as error:
         kinds = ", ".join(str(np.result_type(v)) for v in values)
         raise DTypeError(f"{op.title} of operands of dtypes {kinds}: {error}") from error
+    copied = False
     if type(value) is ndarray and value.ndim == 0:
+        copied = len(values) == 1 and is_view_of(value, values[0])
         value = value[()]
     out = record_natively(op, value, operands, attrs, values)
     if out is None:
@@ -255,6 +258,8 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
             return _applied(op, operands, attrs)
     if expected and id(out) in expected:
         return out
+    if copied:
+        return note_copied(out, operands[0])
     if (
         len(values) == 1
         and type(value) is ndarray

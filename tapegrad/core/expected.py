@@ -7,6 +7,7 @@ program computes up to there; for anything else it ends, and its operations are 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -100,6 +101,12 @@ class Matcher(Protocol):
 
     def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that the program computes, or learns to."""
+
+    def held(self, seen: weakref.ref[Any]) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
+
+    def is_copy(self, x: Handle) -> bool:
+        """Whether a Tensor of this program is a copy where NumPy has a view."""
 
     def like(self, x: Handle) -> Any:
         """Return an array of the shape and dtype of a Tensor of this program, whatever its elements."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_still, join, requires_grad, value_of
+from tapegrad.core.base import add_saved_bytes, is_still, join, note_copied, requires_grad, value_of
 from tapegrad.core.dispatch import contains_tensor, is_view_of, record, wrap_without_history
 from tapegrad.core.expected import expected
 from tapegrad.errors import BorderError
@@ -88,15 +88,19 @@ def getitem(x: Any, index: Any) -> Any:
         return out if is_still(x, value) else getitem(x, index)
     index = plain_index(index)
     part = elements(value, index)
+    if type(part) is np.ndarray and part.ndim == 0:
+        out = _recorded(x, index, value, part[()])
+        return note_copied(out, x) if is_view_of(part, value) or not value.ndim else out
+    return _recorded(x, index, value, part)
+
+
+def _recorded(x: Any, index: Any, value: np.ndarray, part: Any) -> Any:
+    """Elements that were taken of a value of a Tensor, with their history."""
     if not requires_grad(x):
-        if isinstance(part, np.ndarray) and part.ndim == 0:
-            part = part[()]
         out = wrap_without_history(part, (x,))
         joined = out._extra is not None and out._extra.storage is not None
         return out if joined or not is_view_of(part, value) else join(x, out, value)
     parts, basic = parts_of(index)
-    if isinstance(part, np.ndarray) and part.ndim == 0:
-        part = part[()]
     if basic and not isinstance(part, np.ndarray):
         numbers = [i for i in parts if i is not None and i is not Ellipsis]
         place = 0

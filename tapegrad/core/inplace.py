@@ -257,7 +257,7 @@ def _count(x: Handle) -> None:
 def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
-    _refuse_copied(x, what)
+    refuse_copied(x, what)
     whole = x if storage is None else storage.whole
     recording = is_grad_enabled()
     if recording or has_tangent(new):
@@ -305,17 +305,25 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
         raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
 
 
-def _refuse_copied(x: Handle, what: str) -> None:
+def refuse_copied(x: Handle, what: str) -> None:
     """A write to a copy of a part is lost to what NumPy would have made a view of, if that is still there."""
     several = False if x._extra is None else x._extra.several
-    if callable(several):
-        if several() is not None:
-            raise ReadOnlyError(
-                f"{what}: the Tensor of shape {x._v.shape} is a copy of a real or imaginary part, and NumPy "
-                "would change the complex numbers as well; write z[...] = real + 1j * imag for these, or to "
-                "a copy made by .copy()"
-            )
+    if not callable(several):
+        return
+    if several() is None:
         x._extra.several = False
+    elif x._v.ndim == 0:
+        raise ReadOnlyError(
+            f"{what}: the Tensor of shape () is a copy of an element, and NumPy would change the array that "
+            "it was taken from as well; write x[0, 0] = value to that, y = y + value for another number, or "
+            "to a copy made by .copy()"
+        )
+    else:
+        raise ReadOnlyError(
+            f"{what}: the Tensor of shape {x._v.shape} is a copy of a real or imaginary part, or of "
+            "an element, and NumPy would change what it is of as well; write z[...] = real + 1j * imag or "
+            "z[0] = value to that, or to a copy made by .copy()"
+        )
 
 
 def _fits(kind: np.dtype, dtype: np.dtype) -> bool:

@@ -31,6 +31,12 @@ Shape = tuple[int, ...]
 Window = tuple[int, Shape, Shape]
 
 
+class Presence:
+    """What there is as long as Tensors see a memory."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Memory:
     """What all handles of one buffer have in common.
 
@@ -44,15 +50,17 @@ class Memory:
         The number of writes.
     latest
         The weak reference to the storage or handle that has come to it latest.
+    presence
+        What tells copies of its parts that it is there, if there are such.
     """
 
-    __slots__ = ("latest", "limit", "root", "storages", "writes")
+    __slots__ = ("latest", "limit", "presence", "root", "storages", "writes")
 
-    def __init__(self, root: np.ndarray, writes: int = 0) -> None:
+    def __init__(self, root: np.ndarray, writes: int = 0, presence: Presence | None = None) -> None:
         self.root = root
         self.storages: list[weakref.ref[Storage]] = []
         self.limit = 16
-        self.writes = writes
+        self.writes, self.presence = writes, presence
         self.latest: weakref.ref[Any] | None = None
 
     def add(self, storage: Storage) -> None:

@@ -475,6 +475,13 @@ def _repeated(x: Operand, shape: tuple[int, ...]) -> Tensor:
     return found if is_still(x, value) else _repeated(x, shape)
 
 
+@implements(np.ix_)
+def ix_(*args: Operand) -> tuple[Any, ...]:
+    """Indices, or coordinates, along an axis each; of a mask where it is True."""
+    found = zip(args, plainly(np.ix_, args, {}), strict=True)
+    return tuple(reshape(x, i.shape) if is_tensor(x) and i.dtype.kind in "fc" else i for x, i in found)
+
+
 def full(shape: int | Sequence[int], fill_value: Operand, dtype: DType = None, order: str = "C") -> Tensor:
     """An array of one value, or of values broadcast."""
     filled = copy(np.broadcast_to(fill_value, shape))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import like_of, note_copied, requires_grad, value_of
+from tapegrad.core.base import like_of, ndim_of, note_copied, note_of_copy, requires_grad, value_of
 from tapegrad.core.functions import implements
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
@@ -20,17 +20,22 @@ def is_complex(x: Operand) -> bool:
     return bool(np.result_type(like_of(x)).kind == "c")
 
 
+def _part(op: str, z: Operand) -> Tensor:
+    out = apply(REGISTRY[op], (z,))
+    return note_copied(out, z) if ndim_of(z) else note_of_copy(out, z)
+
+
 @implements(np.real)
 def real(val: Operand) -> Any:
     """Real part."""
-    return note_copied(apply(REGISTRY["real"], (val,)), val) if is_complex(val) else val
+    return _part("real", val) if is_complex(val) else val
 
 
 @implements(np.imag)
 def imag(val: Operand) -> TensorOrArray:
     """Imaginary part; zeros of a real array."""
     if is_complex(val):
-        return note_copied(apply(REGISTRY["imag"], (val,)), val)
+        return _part("imag", val)
     return wrap(np.zeros_like(value_of(val)))
 
 

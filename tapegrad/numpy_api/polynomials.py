@@ -122,7 +122,10 @@ def poly(seq_of_zeros: Operand) -> TensorOrArray:
     found = np.ones(1, zeros.dtype)
     for k in range(zeros.shape[0]):
         found = np.convolve(found, concatenate([np.ones(1, zeros.dtype), -zeros[k : k + 1]]))
-    return found
+    if zeros.dtype.kind != "c":
+        return found
+    value = value_of(zeros)
+    return np.real(found) if np.array_equal(np.sort(value), np.sort(np.conj(value))) else found
 
 
 @composed(np.roots)

@@ -62,7 +62,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -
     if method == "__call__" and function is not None and kwargs.keys() <= KEYWORDS.get(ufunc, NONE):
         return function(*inputs, **kwargs)
     if any_grad(inputs) or any_grad(tuple(kwargs.values())):
-        if method in METHODS and differentiable(ufunc):
+        if method in METHODS and differentiable(ufunc) and not (method == "outer" and kwargs.keys() - TYPED):
             return METHODS[method](ufunc, *inputs, **kwargs)
         if method == "__call__" and function is not None and not kwargs.keys() - TYPED:
             return typed(ufunc, inputs, **kwargs)
@@ -139,7 +139,7 @@ answer(
     np.may_share_memory, np.array_repr, np.array_str, np.array2string, np.save, np.savetxt, np.savez,
     np.savez_compressed, np.argpartition, np.lexsort, np.argwhere, np.flatnonzero, np.nanargmax,
     np.nanargmin, np.isin, np.array_equiv, np.unravel_index, np.ravel_multi_index, np.diag_indices_from,
-    np.tril_indices_from, np.triu_indices_from, np.ix_, np.min_scalar_type, np.common_type, np.packbits,
+    np.tril_indices_from, np.triu_indices_from, np.min_scalar_type, np.common_type, np.packbits,
     np.unpackbits, np.iscomplex, np.isreal, np.isposinf, np.isneginf, np.einsum_path,
 )  # fmt: skip
 

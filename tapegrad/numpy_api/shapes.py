@@ -18,6 +18,7 @@ from tapegrad.core.base import (
     join,
     like_of,
     ndim_of,
+    note_of_copy,
     requires_grad,
     shape_of,
     value_of,
@@ -60,7 +61,9 @@ def reshape(
     if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
         raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")
     out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})
-    return _copy(out) if copy else out
+    if copy:
+        return _copy(out)
+    return out if value.ndim else note_of_copy(out, x)
 
 
 def _reshaped(value: np.ndarray, shape: Any) -> tuple[int, ...]:

@@ -171,11 +171,13 @@ def _extreme(ufunc: np.ufunc, x: TensorOrArray, axes: tuple[int, ...], condition
     return function(x, axes)
 
 
-def _sum_of_exponentials(ufunc: np.ufunc, x: Operand, axes: Axis, condition: Operand) -> Tensor:
+def _sum_of_exponentials(ufunc: np.ufunc, x: Operand, axes: tuple[int, ...], condition: Operand) -> Tensor:
     x = _filled(x, condition, -math.inf)
-    if ufunc is np.logaddexp:
-        return logsumexp(x, axes)
-    return logsumexp(x * math.log(2), axes) / math.log(2)
+    base = 1.0 if ufunc is np.logaddexp else math.log(2)
+    found = logsumexp(x, axes) if base == 1.0 else logsumexp(x * base, axes) / base
+    if condition is True:
+        return found
+    return _filled(found, np.any(condition, axes), -math.inf)  # at -inf a tangent is nan
 
 
 REDUCED: dict[Any, Callable[..., Any]] = {

@@ -342,7 +342,7 @@ TORCH_HAS_NONE = {
     "recorded by sweeps only": "add_at embed",
     "no such function": """
         apply_along_axis apply_over_axes average block cbrt choose compress delete divmod ediff1d
-        histogram_bin_edges insert interp nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd
+        histogram_bin_edges insert interp ix_ nancumprod nancumsum nanmax nanmin nanpercentile nanprod nanstd
         nanvar partition piecewise poly polyadd polyder polydiv polyfit polyint polymul polysub polyval ptp
         real_if_close resize roots select setdiff1d setxor1d intersect1d trim_zeros union1d unwrap""",
     "no derivative of it": """

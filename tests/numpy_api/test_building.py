@@ -76,6 +76,8 @@ ROWS = [
     ("meshgrid, ij", lambda x, y, z: np.meshgrid(x, y, z, indexing="ij", copy=False), [V, (2,), S]),
     ("meshgrid, sparse", lambda x, y, z: np.meshgrid(x, y, z, sparse=True), [V, (2,), (2,)]),
     ("meshgrid of one", lambda x: np.meshgrid(x), [V]),
+    ("ix_", lambda x, y: [p * 2 for p in np.ix_(x, [0, 1], y)], [V, (2,)]),
+    ("ix_ of a mask", lambda x: [x * 2, *np.ix_(x, x.astype(float) > 0, np.array([0.5]))][:2], [V]),
     ("split", lambda x: np.split(x, 3, axis=1), [A]),
     ("split at places", lambda x: [p * 2 for p in np.split(x, [1, 1, 5], axis=-1)], [A]),
     ("array_split", lambda x: np.array_split(x, 4) + np.array_split(x, [2]), [(6,)]),

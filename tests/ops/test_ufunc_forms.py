@@ -52,6 +52,17 @@ def test_reduce(ufunc, form):
     right(f, inputs, plain(f, inputs), form == FORMS[-1])
 
 
+@pytest.mark.parametrize("ufunc", BINARY, ids=lambda f: f.__name__)
+def test_tangents_of_a_reduction_in_which_nothing_counts(ufunc):
+    """The result is the initial value, whatever moves: in log space from exp(-inf) + exp(-inf) on."""
+    f = lambda x: ufunc.reduce(x, axis=1, initial=2.6, where=[[True, False, True], [False] * 3])
+    direction = np.cos(VALUES)
+    wanted = tg.func.jacrev(f)(VALUES).reshape(2, -1) @ direction.ravel()
+    assert wanted[1] == 0.0
+    np.testing.assert_allclose(tg.func.jvp(f)(VALUES, direction)[1], wanted, rtol=1e-13)
+    np.testing.assert_allclose(tg.func.taylor(f, 2)(VALUES, direction)[1], wanted, rtol=1e-13)
+
+
 @pytest.mark.parametrize("axis", [None, (0, 1), ()])
 @pytest.mark.parametrize("ufunc", [*WHOLE, np.hypot], ids=lambda f: f.__name__)
 def test_reduce_over_axes(ufunc, axis):
@@ -391,6 +402,7 @@ REFUSED = [
         errors.UnsupportedOpError,
         "floor.at",
     ),
+    ("outer with where=", lambda: np.add.outer(X, X, where=True), errors.UnsupportedOpError, "outer, where="),
     ("reduce without derivative", lambda: np.bitwise_and.reduce(X), TypeError, "bitwise|derivative"),
 ]
 
