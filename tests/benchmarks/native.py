@@ -29,7 +29,7 @@ from tapegrad.native.algebra import components
 from tapegrad.native.segment import Recording, entering, sweep
 from tapegrad.native.twin import twin_of
 
-from .native_programs import cases, lotka_volterra
+from .native_programs import cases, lotka_volterra, rosenbrock
 from .prototype_recording import Prototype
 
 
@@ -266,14 +266,6 @@ def loops():
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         print(f"{name}, {n} steps of 100 numbers: {done.stdout.strip()}", flush=True)
-
-
-@njit
-def rosenbrock(x):
-    s = 0.0
-    for i in range(x.size - 1):
-        s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
-    return s
 
 
 def calls(repeat):

@@ -141,6 +141,14 @@ def volatility(p, returns):
     return 0.5 * total
 
 
+@njit
+def rosenbrock(x):
+    s = 0.0
+    for i in range(x.size - 1):
+        s += 100.0 * (x[i + 1] - x[i] ** 2) ** 2 + (1.0 - x[i]) ** 2
+    return s
+
+
 def cases():
     random = np.random.default_rng(0)
     count, bodies = 32, 5

@@ -6,7 +6,7 @@ import pytest
 import tapegrad as tg
 from tests.tiers import every
 
-from ..benchmarks import native as programs
+from ..benchmarks import native_programs as programs
 
 RANDOM = np.random.default_rng(5)
 CASES = {  # the program, where, its arguments, and whether Python runs it on complex numbers

@@ -14,7 +14,7 @@ from tapegrad.native import record
 from tapegrad.native.segment import Recording, entering
 from tapegrad.native.tape import BASE, TOP
 from tapegrad.native.twin import twin_of
-from tests.benchmarks import native as programs
+from tests.benchmarks import native_programs as programs
 
 X = np.array([1.7, 3.0, 0.4])
 
