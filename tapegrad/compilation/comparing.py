@@ -65,19 +65,11 @@ class Check:
         natively = [three for three in words if three is not None]
         self._words = np.array([len(natively), *(word for three in natively for word in three)], np.int64)
         self._is_unchanged = _is_unchanged()
-        self._others = [entry[:4] for entry, three in zip(self._kept, words, strict=True) if three is None]
+        self._others = [entry for entry, three in zip(self._kept, words, strict=True) if three is None]
 
     def holds(self) -> bool:
         """Whether all is as it was."""
-        if not self._is_unchanged(self._words):
-            return False
-        try:
-            for get, of, key, value in self._others:
-                if get(of, key, MISSING) is not value:
-                    return False
-        except ValueError:  # of a variable of an outer function that was deleted
-            return False
-        return True
+        return self._is_unchanged(self._words) and all(map(Entry.is_same, self._others))
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from tapegrad.native.compiler import twin_of
 from tapegrad.native.complexes import im, re
 from tapegrad.native.copied_arguments import expanded
 from tapegrad.native.counting import counted
+from tapegrad.native.elimination import factor, solve_by_factors
 from tapegrad.native.functions import INSTEAD, _any_active, dtype_of, overload_counted, overload_recorded
 from tapegrad.native.matrices import block_of, spec_of
 from tapegrad.native.operators import statement, value_of, with_value
@@ -257,45 +258,19 @@ DOT = INSTEAD[np.dot]
 def _factored(a):
     """LU factors of the values of a matrix, and which of its rows they are of."""
     n, lu = a.shape[0], np.empty(a.shape)
-    rows = np.arange(n)
+    rows = np.empty(n, np.int64)
     for i in range(n):
         for j in range(n):
             lu[i, j] = value_of(a[i, j])
-    for k in range(n):
-        best = k
-        for i in range(k + 1, n):
-            if abs(lu[i, k]) > abs(lu[best, k]):
-                best = i
-        if lu[best, k] == 0.0:
-            raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
-        if best != k:
-            rows[k], rows[best] = rows[best], rows[k]
-            for j in range(n):
-                lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
-        for i in range(k + 1, n):
-            lu[i, k] = lu[i, k] / lu[k, k]
-            for j in range(k + 1, n):
-                lu[i, j] = lu[i, j] - lu[i, k] * lu[k, j]
+    if not factor(lu, rows):
+        raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
     return lu, rows
 
 
 @inner_njit
 def _by_factors(lu, rows, y):
-    """The solution of a system with LU factors, which are constants."""
-    n, x = rows.size, np.empty_like(y)
-    for i in range(n):
-        for j in range(y.shape[1]):
-            s = y[rows[i], j]
-            for k in range(i):
-                s = s - lu[i, k] * x[k, j]
-            x[i, j] = s
-    for q in range(n):
-        i = n - 1 - q
-        for j in range(y.shape[1]):
-            s = x[i, j]
-            for k in range(i + 1, n):
-                s = s - lu[i, k] * x[k, j]
-            x[i, j] = s / lu[i, i]
+    x = np.empty_like(y)
+    solve_by_factors(lu, rows, y, x)
     return x
 
 

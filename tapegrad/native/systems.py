@@ -29,6 +29,7 @@ from tapegrad.native.scalar import Active
 
 SOURCE = '''
 from tapegrad.native.blocks import FULL
+from tapegrad.native.elimination import factor, solve_by_factors
 from tapegrad.native.memory import free, malloc, room
 from tapegrad.native.tape import COUNT, NUMBERS, TOP
 
@@ -48,48 +49,12 @@ def factors_at(start, n):
 
 
 @inner_njit
-def factor(lu, rows, x, turn):
-    """Write the factors of a matrix, or its transpose if it is turned; returns whether it is singular."""
-    n = rows.size
-    for i in range(n):
-        rows[i] = i
-        for j in range(n):
+def factored(lu, rows, x, turn):
+    """Write the factors of a matrix, or its transpose if it is turned; returns whether there are any."""
+    for i in range(rows.size):
+        for j in range(rows.size):
             lu[i, j] = x[j, i] if turn else x[i, j]
-    for k in range(n):
-        best = k
-        for i in range(k + 1, n):
-            if abs(lu[i, k]) > abs(lu[best, k]):
-                best = i
-        if lu[best, k] == 0.0:
-            return True
-        if best != k:
-            rows[k], rows[best] = rows[best], rows[k]
-            for j in range(n):
-                lu[k, j], lu[best, j] = lu[best, j], lu[k, j]
-        for i in range(k + 1, n):
-            lu[i, k] /= lu[k, k]
-            for j in range(k + 1, n):
-                lu[i, j] -= lu[i, k] * lu[k, j]
-    return False
-
-
-@inner_njit
-def solve(lu, rows, y, x):
-    """Write the solution of a system to x."""
-    n, m = y.shape
-    for i in range(n):
-        for j in range(m):
-            s = y[rows[i], j]
-            for k in range(i):
-                s -= lu[i, k] * x[k, j]
-            x[i, j] = s
-    for q in range(n):
-        i = n - 1 - q
-        for j in range(m):
-            s = x[i, j]
-            for k in range(i + 1, n):
-                s -= lu[i, k] * x[k, j]
-            x[i, j] = s / lu[i, i]
+    return factor(lu, rows)
 
 
 @inner_njit
@@ -149,14 +114,14 @@ def record(a, b, target, kind):
     b_at = a_at + filled(a_at, a)
     to = b_at + filled_right(b_at, b, n, m)
     given = array_at(a_at + 8, (planes_of_a, n, n), np.float64)
-    if factor(lu, rows, given[0], False):
+    if not factored(lu, rows, given[0], False):
         if tape == 0:
             free(start)
         raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
     y, x = array_at(b_at + 8, (COMPONENTS, n, m), np.float64), array_at(x_at, (COMPONENTS, n, m), np.float64)
     for k in range(COMPONENTS):
         correct(y, k, given, x, False)
-        solve(lu, rows, y[k], x[k])
+        solve_by_factors(lu, rows, y[k], x[k])
     before = get(tape, COUNT) if tape else 0
     assemble(x, before + 1, tape, target)
     if tape == 0:
@@ -194,12 +159,12 @@ def reverse(cotangents, number, at):
         for e in range(count):
             for k in range(COMPONENTS):
                 given[k, e] = ct[e, k] + 0.0
-        if factor(lu, rows, a[0], True):  # the first factors lose digits where the matrix is badly scaled
+        if not factored(lu, rows, a[0], True):  # those of the matrix lose digits where it is badly scaled
             raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
         z = array_at(ct_at, (COMPONENTS, n, m), np.float64)  # in the place of what has been read
         for k in range(COMPONENTS):
             correct(y, k, a, z, True)
-            solve(lu, rows, y[k], z[k])
+            solve_by_factors(lu, rows, y[k], z[k])
         if get(b_at, 0):
             for k in range(COMPONENTS):
                 for e in range(count):
