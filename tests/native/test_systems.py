@@ -6,6 +6,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.native.linear import SUBSTITUTED
+from tapegrad.ops.lapack import SMALL
 from tests.native.test_expressions import once
 
 SCALES = (1.0, 1e6, 1e10, 1e16, 1e155, 1e200)
@@ -86,6 +87,19 @@ def test_badly_scaled_systems_of_other_sizes(order):
         agree(solve, a * s, b, w * s[:, None], order, 1e-10)
         agree(inv, a * s[:, None], b, weights * s, order, 1e-9)
         agree(inv, a * s, b, weights * s[:, None], order, 1e-9)
+
+
+@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 3 * SMALL + 1])
+def test_large_systems(n):
+    """Of one right side, of fewer than rows, and of more."""
+    random = np.random.default_rng(n)
+    a = random.normal(size=(n, n)) + 2.0 * np.eye(n)
+    for shape in ((n,), (n, 1), (n, 3), (n, n + 5)):
+        b, w = random.normal(size=(2, *shape))
+        (found,), (wanted,) = (gradients(f, a, b, w, None, 1) for f in (once(solve), solve))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
+    with pytest.raises(np.linalg.LinAlgError):
+        gradients(once(solve), np.zeros((n, n)), b, w, None, 1)
 
 
 def det(a):
