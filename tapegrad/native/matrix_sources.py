@@ -270,11 +270,11 @@ def found(x):
     dgeqrf(m, n, columns, m, scales, work, work.size, 0)
     dependent = False
     for j in range(n):
-        size = 0.0
+        largest = 0.0  # whose square might overflow
         for i in range(j + 1):
             low[0, j, i] = columns[j, i]
-            size += columns[j, i] ** 2
-        dependent |= columns[j, j] ** 2 <= 1e-26 * size
+            largest = max(largest, abs(columns[j, i]))
+        dependent |= abs(columns[j, j]) <= 1e-13 * largest
     if dependent:
         raise np.linalg.LinAlgError("qr: where columns are dependent there is no derivative")
     dorgqr(m, n, n, columns, m, scales, work, work.size, 0)

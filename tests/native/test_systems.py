@@ -1,11 +1,11 @@
-"""Systems and determinants of badly scaled matrices: derivatives beside Tensors' and those of many digits."""
+"""Systems, determinants and factors of badly scaled matrices: derivatives to many digits, and as Tensors."""
 
 import mpmath
 import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native.linear import SUBSTITUTED
+from tapegrad.native.linear import FACTORED, SUBSTITUTED
 from tapegrad.ops.lapack import SMALL
 from tests.native.test_expressions import once
 
@@ -119,3 +119,25 @@ def test_determinants_of_badly_scaled_matrices(q):
         np.testing.assert_allclose(tg.func.grad(once(det))(a), wanted, rtol=1e-14, atol=0)
         found = tg.func.grad(once(logarithm))(a)
         np.testing.assert_allclose(found, wanted / (2.0 + 0.5 * q), rtol=1e-14, atol=0)
+
+
+def factors(a, by_q, by_r):
+    q, r = np.linalg.qr(a)
+    return np.sum(q * by_q) + np.sum(r * by_r)
+
+
+def test_factors_of_badly_scaled_matrices():
+    """Where columns are scaled q is the same and columns of r are scaled; by powers of two, bit by bit."""
+    for n in (2, FACTORED, FACTORED + 1):
+        random = np.random.default_rng(n)
+        a, u, by_q = random.normal(size=(3, n + 1, n))
+        by_r = random.normal(size=(n, n))
+        wanted = gradients(factors, a, by_q, by_r, u, 2)
+        for powers in ([-600] * n, [600] * n, np.linspace(-600, 600, n).astype(int)):
+            s = np.ldexp(1.0, powers)
+            found = gradients(once(factors), a * s, by_q, by_r / s, u * s, 2)
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one * s, other, rtol=0, atol=1e-11 * np.abs(other).max())
+    for zeros in (np.zeros((3, 2)), np.array([[1.0, 2.0]] * 3), np.zeros((FACTORED + 3, FACTORED + 1))):
+        with pytest.raises(np.linalg.LinAlgError, match="dependent"):
+            gradients(once(factors), zeros, zeros, zeros[: zeros.shape[1]], zeros, 2)
