@@ -115,6 +115,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("scipy/integrate.py", 50): "a factor of rounding",
     ("scipy/integrate.py", 1000): "a factor of rounding",
     ("scipy/special.py", 8): "bytes of double precision",
+    ("native/factors.py", 1e100): "a range of numbers",
     ("native/gammas.py", 15.0): "a range of numbers",
     ("native/gammas.py", 1000000.0): "a range of numbers",
     ("native/norms.py", 1e300): "a range of numbers",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tapegrad.native.arrays import is_active_array
@@ -92,6 +94,17 @@ def slogdet(a):
     return impl
 
 
+@inner_njit
+def _scale_of(column):
+    """A power of two by which a column is divided, so that squares neither overflow nor vanish; mostly 1."""
+    largest = 0.0
+    for x in column:
+        largest = max(largest, abs(value_of(x)))
+    if 1e-100 <= largest <= 1e100 or largest == 0.0 or not np.isfinite(largest):
+        return 1.0
+    return 2.0 ** min(max(math.frexp(largest)[1], -1000), 1000)  # its reciprocal is a number, too
+
+
 @overload_recorded(np.linalg.qr)
 def qr(a):
     if not is_active_array(a):
@@ -113,9 +126,11 @@ def qr(a):
         q, r = np.empty((m, count), dtype_of(a)), np.zeros((count, n), dtype_of(a))
         v = np.empty(m, dtype_of(a))
         for j in range(n):
-            size = 0.0
+            size, scale = 0.0, _scale_of(a[:, j])
             for i in range(m):
                 v[i] = a[i, j]
+                if scale != 1.0:
+                    v[i] = v[i] * (1.0 / scale)
                 size += value_of(v[i]) ** 2
             for _ in range(2):  # once more, for what rounding left
                 for k in range(min(j, count)):
@@ -134,6 +149,9 @@ def qr(a):
                 r[j, j] = signs[j] * np.sqrt(d)
                 for i in range(m):
                     q[i, j] = v[i] / r[j, j]
+            if scale != 1.0:
+                for k in range(min(j + 1, count)):
+                    r[k, j] = r[k, j] * scale
         return q, r
 
     return impl

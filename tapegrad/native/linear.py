@@ -374,27 +374,19 @@ def inv(a):
 
 
 @inner_njit
-def _pivot(lu, k):
-    """Where the next pivot is: the largest element from row and column k on."""
-    size, row, column = 0.0, k, k
-    for i in range(k, lu.shape[0]):
-        for j in range(k, lu.shape[0]):
-            if not abs(value_of(lu[i, j])) <= size:
-                size, row, column = abs(value_of(lu[i, j])), i, j
-    return row, column
-
-
-@inner_njit
 def triangular(lu):
     """Eliminate in place as far as there are pivots; returns their number and the sign of the exchanges.
 
-    What is left is a matrix of zeros, which have derivatives.
+    A pivot is the largest element that is left. What is left in the end is a matrix of zeros, which have
+    derivatives.
     """
-    n, sign = lu.shape[0], 1.0
+    n, sign, size, row, column = lu.shape[0], 1.0, 0.0, 0, 0
     if n != lu.shape[1]:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+    for i in range(n):
+        for j in range(n):
+            size, row, column = _larger(lu, i, j, size, row, column)
     for k in range(n):
-        row, column = _pivot(lu, k)
         if lu[row, column] == 0.0:
             return k, sign
         if row != k:
@@ -405,11 +397,20 @@ def triangular(lu):
             for i in range(n):
                 lu[i, k], lu[i, column] = lu[i, column], lu[i, k]
             sign = -sign
+        size, row, column = 0.0, k + 1, k + 1
         for i in range(k + 1, n):
             lu[i, k] = lu[i, k] / lu[k, k]
             for j in range(k + 1, n):
                 lu[i, j] = lu[i, j] - lu[i, k] * lu[k, j]
+                size, row, column = _larger(lu, i, j, size, row, column)
     return n, sign
+
+
+@inner_njit
+def _larger(lu, i, j, size, row, column):
+    """The size and place of an element, if it is the largest so far, or those of the latter."""
+    found = abs(value_of(lu[i, j]))
+    return (size, row, column) if found <= size else (found, i, j)
 
 
 @inner_njit

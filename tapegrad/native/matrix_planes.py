@@ -392,11 +392,11 @@ def halves(x):
 
 @inner_njit
 def turned(x):
-    """The transpose of a square matrix."""
-    out = np.empty(x.shape)
-    for q in range(x.shape[0]):
-        for i in range(x.shape[1]):
-            for j in range(x.shape[2]):
+    """The transpose of a matrix."""
+    out = np.empty((x.shape[0], x.shape[2], x.shape[1]))
+    for q in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            for j in range(out.shape[2]):
                 out[q, i, j] = x[q, j, i]
     return out
 

@@ -1,11 +1,12 @@
-"""Systems and determinants of badly scaled matrices: derivatives beside Tensors' and those of many digits."""
+"""Systems, determinants and factors of badly scaled matrices: derivatives to many digits, and as Tensors."""
 
 import mpmath
 import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native.linear import SUBSTITUTED
+from tapegrad.native.linear import FACTORED, SUBSTITUTED
+from tapegrad.ops.lapack import SMALL
 from tests.native.test_expressions import once
 
 SCALES = (1.0, 1e6, 1e10, 1e16, 1e155, 1e200)
@@ -88,6 +89,19 @@ def test_badly_scaled_systems_of_other_sizes(order):
         agree(inv, a * s, b, weights * s[:, None], order, 1e-9)
 
 
+@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 3 * SMALL + 1])
+def test_large_systems(n):
+    """Of one right side, of fewer than rows, and of more."""
+    random = np.random.default_rng(n)
+    a = random.normal(size=(n, n)) + 2.0 * np.eye(n)
+    for shape in ((n,), (n, 1), (n, 3), (n, n + 5)):
+        b, w = random.normal(size=(2, *shape))
+        (found,), (wanted,) = (gradients(f, a, b, w, None, 1) for f in (once(solve), solve))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-10 * np.abs(wanted).max())
+    with pytest.raises(np.linalg.LinAlgError):
+        gradients(once(solve), np.zeros((n, n)), b, w, None, 1)
+
+
 def det(a):
     return np.linalg.det(a)
 
@@ -105,3 +119,25 @@ def test_determinants_of_badly_scaled_matrices(q):
         np.testing.assert_allclose(tg.func.grad(once(det))(a), wanted, rtol=1e-14, atol=0)
         found = tg.func.grad(once(logarithm))(a)
         np.testing.assert_allclose(found, wanted / (2.0 + 0.5 * q), rtol=1e-14, atol=0)
+
+
+def factors(a, by_q, by_r):
+    q, r = np.linalg.qr(a)
+    return np.sum(q * by_q) + np.sum(r * by_r)
+
+
+def test_factors_of_badly_scaled_matrices():
+    """Where columns are scaled q is the same and columns of r are scaled; by powers of two, bit by bit."""
+    for n in (2, FACTORED, FACTORED + 1):
+        random = np.random.default_rng(n)
+        a, u, by_q = random.normal(size=(3, n + 1, n))
+        by_r = random.normal(size=(n, n))
+        wanted = gradients(factors, a, by_q, by_r, u, 2)
+        for powers in ([-600] * n, [600] * n, np.linspace(-600, 600, n).astype(int)):
+            s = np.ldexp(1.0, powers)
+            found = gradients(once(factors), a * s, by_q, by_r / s, u * s, 2)
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one * s, other, rtol=0, atol=1e-11 * np.abs(other).max())
+    for zeros in (np.zeros((3, 2)), np.array([[1.0, 2.0]] * 3), np.zeros((FACTORED + 3, FACTORED + 1))):
+        with pytest.raises(np.linalg.LinAlgError, match="dependent"):
+            gradients(once(factors), zeros, zeros, zeros[: zeros.shape[1]], zeros, 2)
