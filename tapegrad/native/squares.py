@@ -49,8 +49,7 @@ class Square(NamedTuple):
 
     def variables(self) -> list[Variable]:
         """What is used again where the square is made."""
-        root = [self.root] if self.others or self.exposed or self.inner else []
-        return [*self.call.args, *root, *(x for _, x in self.others if x is not None)]
+        return [*self.call.args, self.root, *(x for _, x in self.others if x is not None)]
 
 
 def squares_in(

@@ -180,8 +180,6 @@ class _Untyped(FunctionPass):
     def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
-        if not (square.others or square.exposed or square.inner):
-            return found
         if square.others:
             found = self._call(where_zero, [self._again(square.root), found], loc)
         for how, other in square.others:
