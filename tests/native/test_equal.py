@@ -63,6 +63,7 @@ for _k, _f in enumerate(f for f in OF_NUMPY if row_of(OPS[f]).arity == 2):
     for _j, _args in enumerate(("x[0], 0.0", "0.0, x[0]", f"x, {FIXED}", f"{FIXED}, x")):
         row(_f, f"np.{_f.__name__}({_args})", BESIDE)
         TURNS |= {TABLE[-1][1]} if (_k + _j // 2) % 2 else set()
+row(np.power, f"np.power(x, {FIXED})", [[1e-310, 2.0], [np.nan, 2.0]])  # an exponent of 0 takes the base away
 for _f in (np.exp, np.square, np.tanh, np.arctan, np.absolute, np.negative):
     row(_f, f"np.{_f.__name__}(x[0])", INFINITE)
 for _name in ("add", "sub", "mul", "truediv", "mod"):
@@ -194,6 +195,8 @@ for _text in (
     row(operator.attrgetter(_text[3:].partition("(")[0])(np), _text, MATRICES[:5])
 
 # where equal elements come to lie is each implementation's own
+for _text in ("np.quantile(x, 0.0)", "np.nanmean(x)", "np.nanmax(x)", "np.nanstd(x)"):
+    row(getattr(np, _text[3:].partition("(")[0]), _text, [[np.nan, np.nan, np.nan], [np.nan, 2.0, -1.0]])
 row(np.partition, "np.partition(x, 2)", [[3.0, 1.0, 2.0, 0.0], [-1.0, 0.0, 5.0, 2.0]])
 
 # Of nothing, but where Numba's values are others than NumPy's, or it reads what lies outside.
