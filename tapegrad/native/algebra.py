@@ -770,6 +770,8 @@ def power_of_complex(z: complex, w: complex) -> complex:
         return 0.0j if w.real > 0.0 and w.imag == 0.0 else complex(np.nan, np.nan)
     if w.imag != 0.0 or n != w.real:
         return z**w
+    if 0 < n < 4:  # one times infinity has nan in it
+        return z if n == 1 else z * z if n == 2 else z * (z * z)
     found, base, left = 1.0 + 0.0j, z, abs(n)
     while True:
         if left & 1:

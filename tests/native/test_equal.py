@@ -232,6 +232,7 @@ for _name, _texts in {
         # 0**z has no mixed derivative
         _points = [p for p in AROUND + _zero if p[0] or "x[0] **" not in _text]
         row(getattr(operator, _name), _text.format(Z), _points, table=COMPLEX)
+row(operator.pow, f"{Z} ** 2", [[1e300, 2.0], [0.5, -1e300]], 1, COMPLEX)  # whose squares overflow
 row(np.power, f"np.power({Z}, 3)", AROUND + ORIGIN, table=COMPLEX)
 for _text in ("abs({0})", "np.abs({0}) ** 2", "abs({0}) * abs({0})", "np.square(np.abs({0}))"):
     row(np.absolute, _text.format(Z), AROUND + ORIGIN, table=COMPLEX)
