@@ -30,6 +30,7 @@ from tapegrad.native.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.rules import STEPS as FORMULAS
+from tapegrad.ops.rules import Rule
 
 F64, I64, I32, I8 = ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.IntType(8)
 f8 = types.float64
@@ -666,13 +667,22 @@ def partial(name: str | Elementwise, k: int, args: Sequence[Number], out: Number
     rule = known.rule
     if known.of_complex is not None and isinstance(args[0].real(), Complex):
         rule = known.of_complex
-    if known.mixed is not None and any(_may_vary(x) for j, x in enumerate(args) if j != k):
-        rule = known.mixed
     if k in known.unknown:
         raise TypingError(
             f"tapegrad: {known.title}: no derivative by its argument {known.unknown[k]} is known; "
             "in compiled code that is a constant"
         )
+    others = [x for j, x in enumerate(args) if j != k]
+    if known.mixed is None or not any(map(_may_vary, others)):
+        return _partial_by(rule, k, args, out)
+    found = _partial_by(known.mixed, k, args, out)
+    varying = either(*(x for x in others if isinstance(x, Dual)))
+    if isinstance(varying, bool) or any(isinstance(x, Series) for x in others):
+        return found
+    return choice(Truth(out.emit, varying), found, _partial_by(rule, k, args, out))
+
+
+def _partial_by(rule: Rule, k: int, args: Sequence[Number], out: Number) -> Number | float:
     part = rule.partials[k]
     if part.zero:
         return 0.0
@@ -760,6 +770,8 @@ def power_of_complex(z: complex, w: complex) -> complex:
         return 0.0j if w.real > 0.0 and w.imag == 0.0 else complex(np.nan, np.nan)
     if w.imag != 0.0 or n != w.real:
         return z**w
+    if 0 < n < 4:  # one times infinity has nan in it
+        return z if n == 1 else z * z if n == 2 else z * (z * z)
     found, base, left = 1.0 + 0.0j, z, abs(n)
     while True:
         if left & 1:

@@ -9,6 +9,7 @@ from numba.core import types
 from tapegrad.native.annotations import Code, Key
 from tapegrad.native.arrays import is_active_array, is_recorded_array
 from tapegrad.native.blocks import inner_njit
+from tapegrad.native.factors import values
 from tapegrad.native.functions import INSTEAD, _any_active, _none, dtype_of, held, overload_recorded, shared
 from tapegrad.native.operators import value_of
 from tapegrad.native.scalar import is_active
@@ -57,6 +58,71 @@ def _order(a):
     return np.argsort(plain, kind="mergesort")
 
 
+# By their values: Numba would compare active numbers, of which nan is neither less nor greater.
+
+
+@overload_recorded(np.sort)
+def sort(a):
+    return (lambda a: _sorted(a)) if is_active_array(a) and a.ndim else None
+
+
+@inner_njit
+def _sorted(a):
+    out = a.copy()
+    if a.size:
+        rows = out.reshape((-1, a.shape[-1]))
+        for k in range(rows.shape[0]):
+            row = rows[k].copy()
+            order = _order(row)
+            for j in range(order.size):
+                rows[k, j] = row[order[j]]
+    return out
+
+
+@overload_recorded(njit(lambda a: a.sort()), method="sort")
+def sort_in_place(a, key=None, reverse=False):
+    if is_active_array(a) and a.ndim == 1:
+
+        def impl(a, key=None, reverse=False):
+            whole = _sorted(a)
+            for k in range(a.size):
+                a[k] = whole[k]
+
+        return impl
+    if isinstance(a, types.Array) or (_none(key) and not isinstance(reverse, types.Boolean)):
+        return lambda a, key=None, reverse=False: a.sort()
+    return lambda a, key=None, reverse=False: a.sort(key=key, reverse=reverse)  # a list
+
+
+def _places(function: Key) -> None:
+    """Declare where the greatest or least element is."""
+
+    def whole(a, axis=None):
+        return function(values(a))
+
+    def along(a, axis=None):
+        return function(values(a), axis)
+
+    def choose(a, axis=None):
+        return None if not is_active_array(a) else whole if _none(axis) else along
+
+    choose.__name__ = function.__name__
+    overload_recorded(function, method=function.__name__)(choose)
+
+
+_places(np.argmax)
+_places(np.argmin)
+
+
+@overload_recorded(np.argsort, method="argsort")
+def argsort(a, kind="quicksort"):
+    if not is_active_array(a):
+        return None
+    if getattr(kind, "value", getattr(kind, "literal_value", kind)) == "mergesort":
+        return lambda a, kind="quicksort": np.argsort(values(a), kind="mergesort")
+    return lambda a, kind="quicksort": np.argsort(values(a))
+
+
 @inner_njit
 def _quantile(a, q):
     if not 0.0 <= q <= 1.0:
@@ -64,7 +130,7 @@ def _quantile(a, q):
     flat = a.ravel()
     order, place = _order(flat), q * (flat.size - 1)
     if flat.size == 0 or np.isnan(flat[order[-1]]):
-        return flat.sum() * np.nan
+        return flat[order[-1]] if flat.size else np.nan
     low = min(int(place), flat.size - 1)
     high, part = min(low + 1, flat.size - 1), place - low
     if part == 0.0 and not np.isfinite(flat[order[high]]):
@@ -160,12 +226,12 @@ def average(a, axis=None, weights=None):
 
 def _without_nan(function: Key, plain: Code, of_none: bool = False) -> None:
     """Declare a function of the elements that are not nan; `of_none` says whether none of them will do."""
-    stub, total = INSTEAD[plain], INSTEAD[np.sum]
+    stub = INSTEAD[plain]
 
     def impl(a):
         kept = _numbers(a)
         if kept.size == 0 and a.size and not of_none:
-            return total(a) * np.nan
+            return np.nan
         return stub(kept)
 
     def choose(a):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from tapegrad.native.complex_arrays import imag_view, real_view
 from tapegrad.native.complexes import ActiveComplex, squared
 from tapegrad.native.functions import INSTEAD
 from tapegrad.native.operators import statement_of
+from tapegrad.native.scalar import is_active
 
 OPERANDS = {  # what has a kink at 0
     abs: 1, np.absolute: 1, np.fabs: 1, math.fabs: 1, np.hypot: 2, math.hypot: 2, np.linalg.norm: 1,
@@ -33,6 +34,7 @@ COMPUTING = (
     *TIMES, *OVER, *POWERS, *OPERANDS,
 )  # fmt: skip
 READING = ("size", "shape", "ndim")  # attributes that are no views
+METHODS = ("dot", "sum", "mean")  # which compute
 COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2, np.dot: 2, np.vdot: 2}
 
 
@@ -47,20 +49,20 @@ class Square(NamedTuple):
 
     def variables(self) -> list[Variable]:
         """What is used again where the square is made."""
-        root = [self.root] if self.others or self.exposed or self.inner else []
-        return [*self.call.args, *root, *(x for _, x in self.others if x is not None)]
+        return [*self.call.args, self.root, *(x for _, x in self.others if x is not None)]
 
 
 def squares_in(
     blocks: dict[int, Block],
     definition: Callable[[Variable], RightSide | None],
     resolve: Callable[[Any], Any],
+    kinds: Sequence[Type],
 ) -> dict[int, Square]:
-    """Return the products that are squares of what has a kink, by their ids."""
+    """Return the products that are squares of what has a kink, by their ids; `kinds` are the arguments'."""
     found: dict[int, Square] = {}
-    exposed = _exposed(blocks, resolve)
+    exposed = _exposed(blocks, definition, resolve)
     for block in blocks.values():
-        reader = _Reader(block, definition, resolve, found)
+        reader = _Reader(block, definition, resolve, found, exposed, kinds)
         for at, line in enumerate(block.body):
             if isinstance(line, ir.Assign):
                 square = reader.square(line.value, at)
@@ -69,7 +71,11 @@ def squares_in(
     return found
 
 
-def _exposed(blocks: dict[int, Block], resolve: Callable[[Any], Any]) -> set[str]:
+def _exposed(
+    blocks: dict[int, Block],
+    definition: Callable[[Variable], RightSide | None],
+    resolve: Callable[[Any], Any],
+) -> set[str]:
     """Names of what may be written to, if it is an array: of all that is not used in arithmetic alone."""
     found: set[str] = set()
     copies: list[tuple[str, str]] = []
@@ -78,7 +84,9 @@ def _exposed(blocks: dict[int, Block], resolve: Callable[[Any], Any]) -> set[str
             value = line.value
             if isinstance(value, ir.Var):
                 copies.append((value.name, line.target.name))
-            elif isinstance(value, ir.Expr) and not _computes(value, resolve):
+            elif isinstance(value, ir.Expr) and value.op == "inplace_binop":
+                found.add(value.lhs.name)
+            elif isinstance(value, ir.Expr) and not _computes(value, definition, resolve):
                 found.update(x.name for x in value.list_vars())
         elif not isinstance(line, (ir.Del, ir.Return, ir.Branch, ir.Print)):
             found.update(x.name for x in line.list_vars())
@@ -87,16 +95,21 @@ def _exposed(blocks: dict[int, Block], resolve: Callable[[Any], Any]) -> set[str
     return found
 
 
-def _computes(value: RightSide, resolve: Callable[[Any], Any]) -> bool:
+def _computes(
+    value: RightSide, definition: Callable[[Variable], RightSide | None], resolve: Callable[[Any], Any]
+) -> bool:
     """Whether an expression gives numbers that it has computed, and keeps nothing."""
     if value.op == "call" and not (value.kws or value.vararg):
         function = resolve(value.func)
+        if function is None:
+            method = definition(value.func)
+            return isinstance(method, ir.Expr) and method.op == "getattr" and method.attr in METHODS
         return any(function is f for f in COMPUTING)
-    return value.op in ("binop", "unary") or (value.op == "getattr" and value.attr in READING)
+    return value.op in ("binop", "unary") or (value.op == "getattr" and value.attr in (*READING, *METHODS))
 
 
 class _Reader:
-    """Finds squares in a block: factors of a product are looked for in its own statement."""
+    """Finds squares in a block: factors of a product are looked for where nobody can have changed them."""
 
     def __init__(
         self,
@@ -104,27 +117,26 @@ class _Reader:
         definition: Callable[[Variable], RightSide | None],
         resolve: Any,
         found: dict[int, Square],
+        exposed: set[str],
+        kinds: Sequence[Type],
     ) -> None:
         self.body, self.definition, self.resolve, self.found = block.body, definition, resolve, found
+        self.exposed, self.kinds = exposed, kinds
         self.places = {id(line.value): k for k, line in enumerate(self.body) if isinstance(line, ir.Assign)}
 
     def square(self, value: RightSide, at: int) -> Square | None:
         """Return what an expression is the square of, if it is one."""
         how, operands = self._operation(value)
-        if how in INNER:
-            a, b = operands
-            kinked = self._operation(self.definition(a))[0] in OPERANDS
-            return Square(a, self.definition(a), [], False, True) if kinked and self._same(a, b, at) else None
         if how is np.square or (how in POWERS and self._is_two(operands[1])):
             a = b = operands[0]
-        elif how in TIMES:
+        elif how in TIMES or how in INNER:
             a, b = operands
         else:
             return None
         for one, others in self._factors(a, at):
             for other, more in self._factors(b, at):
                 if self._same(one, other, at):
-                    return Square(one, self.definition(one), others + more, False)
+                    return Square(one, self.definition(one), others + more, False, how in INNER)
         return None
 
     def _operation(self, value: RightSide) -> tuple[Key | None, list[Variable]]:
@@ -135,9 +147,13 @@ class _Reader:
             if value.op == "unary":
                 return value.fn, [value.value]
             if value.op == "call" and not (value.kws or value.vararg):
-                function = self.resolve(value.func)
-                if any(function is f and len(value.args) == n for f, n in COUNTS.items()):
-                    return function, list(value.args)
+                function, args = self.resolve(value.func), list(value.args)
+                if function is None:
+                    method = self.definition(value.func)
+                    if isinstance(method, ir.Expr) and method.op == "getattr" and method.attr == "dot":
+                        function, args = np.dot, [method.value, *args]
+                if any(function is f and len(args) == n for f, n in COUNTS.items()):
+                    return function, args
         return None, []
 
     def _is_two(self, var: Variable) -> bool:
@@ -164,21 +180,39 @@ class _Reader:
                     )
 
     def _fresh(self, value: RightSide, at: int) -> bool:
-        """Whether nothing can have changed since a value was computed: it is of the same statement."""
-        first = self.places.get(id(value), at)
-        return first < at and all(map(self._harmless, self.body[first:at]))
+        """Whether nothing can have changed since a value was computed, in this block.
+
+        Either nothing in between writes to anything, or it is made of what nobody can write to.
+        """
+        first, operands = self.places.get(id(value), at), self._operation(value)[1]
+        between = self.body[first + 1 : at]
+        if first >= at:
+            return False
+        names = {x.name for x in operands} | {self.body[first].target.name}
+        if any(isinstance(line, ir.Assign) and line.target.name in names for line in between):
+            return False
+        return all(map(self._harmless, between)) or (
+            names.isdisjoint(self.exposed) and all(self._own(self.definition(x)) for x in operands)
+        )
 
     def _harmless(self, line: Statement) -> bool:
-        if isinstance(line, ir.Del):
-            return True
-        if not isinstance(line, ir.Assign) or not line.target.name.startswith("$"):
-            return False
+        """Whether a line writes to nothing."""
+        if not isinstance(line, ir.Assign):
+            return isinstance(line, ir.Del)
         plain = not isinstance(line.value, ir.Expr) or line.value.op in (
             "getattr",
             "static_getitem",
             "getitem",
         )
-        return plain or self._operation(line.value)[0] is not None
+        return plain or _computes(line.value, self.definition, self.resolve)
+
+    def _own(self, value: RightSide | None) -> bool:
+        """Whether a value is a number or constant, or has no memory that has another name."""
+        if isinstance(value, ir.Arg):
+            return isinstance(self.kinds[value.index], types.Number) or is_active(self.kinds[value.index])
+        if isinstance(value, ir.Expr):
+            return _computes(value, self.definition, self.resolve) and value.op != "getattr"
+        return isinstance(value, (ir.Const, ir.Global, ir.FreeVar))
 
     def _same(self, one: Variable, other: Variable, at: int) -> bool:
         """Whether two variables are surely one value."""
@@ -212,7 +246,7 @@ def where_zero(root: np.ndarray | complex, smooth: np.ndarray | complex) -> Any:
 
 
 def inner_with(root: np.ndarray, product: float, smooth: np.ndarray) -> Any:
-    """``root @ root``, and beside it the squares that are smooth where the root is 0, which are 0 as well."""
+    """``product``, and beside it the squares in it that are smooth where the root is 0, and are 0 as well."""
 
 
 def inner_since(root: np.ndarray, zeros: Any, product: float, smooth: np.ndarray) -> Any:
@@ -262,10 +296,6 @@ def _product_with(root, product, smooth):
     return lambda root, product, smooth: smooth if root == 0.0 else product
 
 
-def _is_vector(root: Type) -> bool:
-    return is_active_array(root) and root.ndim == 1
-
-
 @overload(where_zero)
 def _where_zero(root, smooth):
     if isinstance(root, types.Array):
@@ -276,16 +306,20 @@ def _where_zero(root, smooth):
 
 @overload(inner_with)
 def _inner_with(root, product, smooth):
-    if _is_vector(root):
-        return lambda root, product, smooth: product + _sum_where(_zeros(root), smooth)
-    return lambda root, product, smooth: product
+    if isinstance(product, types.Array):  # of matrices
+        return lambda root, product, smooth: product
+    if isinstance(root, types.Array):
+        where = INSTEAD[np.where]
+        return lambda root, product, smooth: product + _total(where(_zeros(root), smooth, 0.0))
+    return lambda root, product, smooth: product + _total(smooth) if root == 0.0 else product
 
 
 @overload(inner_since)
 def _inner_since(root, zeros, product, smooth):
-    if _is_vector(root):
-        return lambda root, zeros, product, smooth: product + _sum_where(_same(root, zeros), smooth)
-    return lambda root, zeros, product, smooth: product
+    if isinstance(root, types.Array) and not isinstance(product, types.Array):
+        where = INSTEAD[np.where]
+        return lambda root, zeros, product, smooth: product + _total(where(_same(root, zeros), smooth, 0.0))
+    return lambda root, zeros, product, smooth: inner_with(root, product, smooth)
 
 
 @overload(square_of_absolute)
@@ -335,11 +369,10 @@ def _same(x, zeros):
 
 
 @inner_njit
-def _sum_where(here, x):
+def _total(x):
     s = 0.0
-    for k, v in enumerate(x):
-        if here[k]:
-            s = s + v
+    for v in x.flat:
+        s = s + v
     return s
 
 

@@ -108,7 +108,8 @@ class _Untyped(FunctionPass):
         self.again = any(map(forms.holds_active, state.args)) and recursive(held)
         self.promoted = self._active_later(state.func_id.func)
         self.counted, self.written = self._floats()
-        squares = squares_in(self.ir.blocks, self._definition, self._resolve) if self.spec else {}
+        blocks = self.ir.blocks if self.spec else {}
+        squares = squares_in(blocks, self._definition, self._resolve, self.args)
         kinks = {id(square.call): square.exposed for square in squares.values()}
         self.squares: dict[int, Variable] = {}  # of what has a kink, by its call
         self.zeros: dict[int, Variable] = {}  # which statements it had where it was 0, by the call
@@ -179,8 +180,6 @@ class _Untyped(FunctionPass):
     def _squared(self, square: Square, product: RightSide, loc: Location) -> RightSide | Variable:
         """A product that has the square of what has a kink in it."""
         found = self.squares[id(square.call)]
-        if not (square.others or square.exposed or square.inner):
-            return found
         if square.others:
             found = self._call(where_zero, [self._again(square.root), found], loc)
         for how, other in square.others:

@@ -63,6 +63,7 @@ for _k, _f in enumerate(f for f in OF_NUMPY if row_of(OPS[f]).arity == 2):
     for _j, _args in enumerate(("x[0], 0.0", "0.0, x[0]", f"x, {FIXED}", f"{FIXED}, x")):
         row(_f, f"np.{_f.__name__}({_args})", BESIDE)
         TURNS |= {TABLE[-1][1]} if (_k + _j // 2) % 2 else set()
+row(np.power, f"np.power(x, {FIXED})", [[1e-310, 2.0], [np.nan, 2.0]])  # an exponent of 0 takes the base away
 for _f in (np.exp, np.square, np.tanh, np.arctan, np.absolute, np.negative):
     row(_f, f"np.{_f.__name__}(x[0])", INFINITE)
 for _name in ("add", "sub", "mul", "truediv", "mod"):
@@ -81,11 +82,13 @@ for _text in (
     "np.abs(x) * np.abs(x)", "np.abs(x * 2.0) ** 2 * np.exp(x)", "np.power(-abs(x[0]), 2)",
     "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2", "(1e-180 * np.hypot(x[0], x[1])) ** 2", "np.fabs(x[0]) ** 2",
     "np.multiply(np.linalg.norm(x), np.linalg.norm(x))", "(np.linalg.norm(x * 2.0) / 3.0) ** 2",
-    "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)",
     "np.linalg.norm(x) * 3.0 * np.linalg.norm(x + 1.0)",
 ):  # fmt: skip
     row(np.absolute, _text, [[0.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])
 row(np.absolute, "(np.hypot(x, x + 0.0) / (x + 3.0)) ** 2", [[1e200, 2.0]], 2)  # whose squares overflow
+# of a norm that is broadcast Tensors have no second derivative at 0
+row(np.absolute, "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)", [[0.0, 0.0]], 1)
+row(np.absolute, "np.linalg.norm(x) * (np.exp(x) * 2.0) * np.linalg.norm(x)", [[0.0, 1.0], [-2.0, 0.0]])
 row(min, "min(x[0], x[1])", PAIRS)
 row(max, "max(x[0], x[1])", PAIRS)
 for _text in (
@@ -192,6 +195,8 @@ for _text in (
     row(operator.attrgetter(_text[3:].partition("(")[0])(np), _text, MATRICES[:5])
 
 # where equal elements come to lie is each implementation's own
+for _text in ("np.quantile(x, 0.0)", "np.nanmean(x)", "np.nanmax(x)", "np.nanstd(x)"):
+    row(getattr(np, _text[3:].partition("(")[0]), _text, [[np.nan, np.nan, np.nan], [np.nan, 2.0, -1.0]])
 row(np.partition, "np.partition(x, 2)", [[3.0, 1.0, 2.0, 0.0], [-1.0, 0.0, 5.0, 2.0]])
 
 # Of nothing, but where Numba's values are others than NumPy's, or it reads what lies outside.
@@ -227,6 +232,7 @@ for _name, _texts in {
         # 0**z has no mixed derivative
         _points = [p for p in AROUND + _zero if p[0] or "x[0] **" not in _text]
         row(getattr(operator, _name), _text.format(Z), _points, table=COMPLEX)
+row(operator.pow, f"{Z} ** 2", [[1e300, 2.0], [0.5, -1e300]], 1, COMPLEX)  # whose squares overflow
 row(np.power, f"np.power({Z}, 3)", AROUND + ORIGIN, table=COMPLEX)
 for _text in ("abs({0})", "np.abs({0}) ** 2", "abs({0}) * abs({0})", "np.square(np.abs({0}))"):
     row(np.absolute, _text.format(Z), AROUND + ORIGIN, table=COMPLEX)
@@ -414,6 +420,12 @@ def squares(x, y):
     b = np.sum(np.abs(x * 2.0) ** 2) + np.sum((-np.abs(x) / y) * (x + 1.0) * np.abs(x))
     r, u = np.abs(x), np.hypot(x, 0.0)
     c = r @ r + np.dot(np.abs(x), np.abs(x)) + np.vdot(u, u) + np.sum(u[:1])  # of which a view is taken
+    s = np.abs(x) * y
+    q, n = s * 3.0, 0
+    n += 1  # between them other names are written to
+    c += s @ s + s.dot(q) + np.sum(q * s) * n
+    w = np.abs(x[0]) * np.array([1.0, 2.0, 3.0])  # a number with a kink, spread
+    c += w @ w
     return a + b + c + math.hypot(x[0], y - 2.0) ** 2
 
 
@@ -423,7 +435,7 @@ def test_squares_behind_products(x):
     x, point = tg.tensor(x, requires_grad=True), np.array(x)
     (g,) = tg.grad(squares(x, 2.0), x, create_graph=True)
     found = [tg.grad(g, x, row, retain_graph=True)[0].numpy() for row in np.eye(2)]
-    wanted = np.diag(2.0 * (1 + 4 + 3 + 4 + 3) - (2.0 + 6.0 * point) / 2.0 + [2.0, 0.0])
+    wanted = np.diag(2.0 * (1 + 4 + 3 + 4 + 3 + 28) - (2.0 + 6.0 * point) / 2.0 + [30.0, 0.0])
     np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -437,6 +449,24 @@ def changing(x):
 def moved(y):
     y[0] += 3.0
     return 1.0
+
+
+@tg.njit
+def scaling(x):
+    weights = x + 2.0
+    part = weights[:1]
+    r = np.abs(x) * part
+    weights[0] = 7.0
+    t = r @ r
+    r[0] = 3.0 * x[0]
+    return t + r @ r
+
+
+def test_no_square_by_what_was_written_to():
+    """A factor that was written to since is not taken for what it was: with 7 the first would be 117."""
+    x = tg.tensor([0.0, 0.5], requires_grad=True)
+    (g,) = tg.grad(scaling(x), x, create_graph=True)
+    np.testing.assert_allclose(tg.grad(g, x, np.array([1.0, 0.0]))[0].numpy(), [19.0, 8.0])
 
 
 def test_two_lengths_of_what_has_changed_are_no_square():

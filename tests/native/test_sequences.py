@@ -97,6 +97,42 @@ def test_nan_stays_nan():
     assert np.isnan([y.item() for y in tg.njit(of_nothing)(tg.tensor(X, requires_grad=True))]).all()
 
 
+def sorted_with_nan(x):
+    w, y, m = np.array([1.0, 10.0, 100.0]), x.copy(), x.reshape((2, 2))
+    y.sort()
+    s = np.sum(np.sort(x)[:3] * w) + np.sum(y[:3] * w) * 2.0
+    s += np.sum(x[np.argsort(x)][:3] * w) * 3.0 + np.sum(x[x.argsort(kind="mergesort")][:3] * w) * 5.0
+    s += np.where(np.isnan(np.sort(m)), 0.0, np.sort(m))[0, 0] * 7.0
+    return s + 1e3 * (np.argmax(x) + 2 * np.argmin(x) + 3 * x.argmax() + 5 * np.argmax(m, 0)[1])
+
+
+@pytest.mark.parametrize("x", [[np.nan, 2.0, -1.0, 3.0], [2.0, np.nan, -1.0, 3.0], [3.0, 1.0, np.inf, 1.0]])
+def test_nan_is_sorted_to_the_end_and_found_as_an_extreme(x):
+    found, wanted = (
+        tg.func.value_and_grad(f)(np.array(x)) for f in (tg.njit(sorted_with_nan), sorted_with_nan)
+    )
+    np.testing.assert_array_equal(found[0], wanted[0])
+    np.testing.assert_array_equal(found[1], wanted[1])
+
+
+def lists_and_plain_arrays_sorted(x):
+    whole, numbers, plain = [3, 1, 2], [x[0], x[1], x[2]], np.array([3.0, 1.0, 2.0])
+    whole.sort()
+    numbers.sort(reverse=True)
+    plain.sort()
+    return x[whole[0]] + numbers[0] * 10.0 + numbers[2] * plain[2] + x[np.argmin(plain)]
+
+
+def test_other_lists_and_arrays_are_sorted_as_ever():
+    x = np.array([3.0, 1.0, 2.0])
+    pairs = (
+        tg.func.value_and_grad(f)(x)
+        for f in (tg.njit(lists_and_plain_arrays_sorted), lists_and_plain_arrays_sorted)
+    )
+    for found, wanted in zip(*pairs, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_lists_of_numbers_and_arrays_are_given_back_in_ten_thousand_calls():
     @tg.njit
     def f(x):
