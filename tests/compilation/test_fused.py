@@ -206,6 +206,9 @@ def test_arguments_beyond_a_vector_form():
     compiled = compare(f, [x] * CALLS + [far, x, far, x], np.float64)
     assert fused(compiled)
     compare(f, [far] * (CALLS + planning.MOST_IN_VAIN), np.float64)
+    for more in (-1, 0):
+        compiled = compare(f, [x] * CALLS + [far] * (planning.MOST_IN_VAIN + more), np.float64)
+        assert fused(compiled) == (more < 0)
 
 
 def test_values_that_are_looked_at():

@@ -1,5 +1,7 @@
 """Distributions of `scipy.stats`: values as SciPy's, derivatives by differences and in closed form."""
 
+import copy
+
 import mpmath
 import numpy as np
 import pytest
@@ -491,6 +493,11 @@ def test_what_is_not_there_is_refused(call, words):
     x = tg.tensor(0.5, requires_grad=True)
     with pytest.raises(UnsupportedOpError, match=words):
         call(x)
+
+
+def test_a_distribution_with_arguments_has_no_special_methods_of_scipy_s():
+    frozen = ts.stats.norm(0.0, 1.0)
+    assert not hasattr(frozen, "__array__") and copy.copy(frozen).args == frozen.args
 
 
 def test_second_derivatives():
