@@ -13,6 +13,7 @@ import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import TapeError, UnsupportedOpError
 from tapegrad.scipy.stats import ABOVE
+from tests.tensors import leaf
 from tests.tiers import thinned
 
 CONTINUOUS = {
@@ -32,10 +33,6 @@ METHODS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 WITHOUT = {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")}
 UNKNOWN = {("vonmises", "cdf"), ("vonmises", "sf")}
 LOC, SCALE = 0.3, 1.7
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
 
 
 def differences(f, values, k, step=1e-4):
