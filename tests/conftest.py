@@ -42,4 +42,5 @@ def pytest_collection():
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()

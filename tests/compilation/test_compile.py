@@ -372,6 +372,21 @@ def test_a_refused_direction_ends_the_call_as_an_error_does():
     assert tg.grad(np.sum(np.sin(x) * x), x)[0].shape == (2,) and len(taken) == 200
 
 
+@pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
+def test_after_calls_in_a_row_that_leave_a_program_none_is_followed():
+    kept = []
+
+    def f(x):
+        kept.append(np.sin(x))
+        return np.sum(kept[-1] * x)
+
+    compiled = tg.compile(f, wait=True)
+    while "calls in a row did what a program cannot do" not in compiled.explain():
+        compiled.value_and_grad(np.ones(2))
+        assert len(kept) < kinds.MOST_IN_VAIN + 8
+    assert len(kept) > kinds.MOST_IN_VAIN
+
+
 def test_arguments_that_are_arrays_now_are_compared_by_what_they_are():
     """They are no truth values, as which tuples and dicts would compare them with numbers."""
 

@@ -206,6 +206,9 @@ def test_arguments_beyond_a_vector_form():
     compiled = compare(f, [x] * CALLS + [far, x, far, x], np.float64)
     assert fused(compiled)
     compare(f, [far] * (CALLS + planning.MOST_IN_VAIN), np.float64)
+    for more in (-1, 0):
+        compiled = compare(f, [x] * CALLS + [far] * (planning.MOST_IN_VAIN + more), np.float64)
+        assert fused(compiled) == (more < 0)
 
 
 def test_values_that_are_looked_at():
@@ -365,8 +368,13 @@ def test_the_setting():
     assert "TAPEGRAD_COMPILE is one of" in run(code, TAPEGRAD_COMPILE="soon").stderr
 
 
+def paused(*times):
+    """Moments of a compilation: these, and others in the slow tier."""
+    return [pytest.param(t, marks=() if t in times else pytest.mark.slow) for t in (0.0, 0.01, 0.05, 0.1)]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05, 0.1])
+@pytest.mark.parametrize("pause", paused(0.0, 0.05))
 def test_processes_that_end_while_it_compiles(pause):
     found = run(anew() + f"time.sleep({pause})")
     assert found.returncode == 0, found.stderr
@@ -375,7 +383,7 @@ def test_processes_that_end_while_it_compiles(pause):
 
 @pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.parametrize("pause", [0.0, 0.01, 0.05])
+@pytest.mark.parametrize("pause", paused(0.01))
 def test_forks_while_it_compiles(pause):
     code = (
         anew()

@@ -134,8 +134,10 @@ def test_of_a_tensor_it_is_one_record(name):
     compare(FUNCTIONS[name], pulled, lambda f, x, k: pulled(tg.compile(f), x, k))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow if k % 2 else pytest.mark.full)
+    for k, name in enumerate(FUNCTIONS)
+])  # fmt: skip
 def test_of_second_order(name):
     """Hessians times directions."""
     v = np.array([1.0, -2.0, 0.5, 3.0])

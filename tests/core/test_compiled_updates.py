@@ -16,6 +16,7 @@ from tapegrad.errors import GradientError
 from tapegrad.kernels import abi, machine
 from tapegrad.tensor import Tensor
 from tests.finalizers import Cycle, collecting, frozen, no_collection
+from tests.tensors import leaf
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 OPERATORS = [operator.iadd, operator.isub, operator.imul, operator.itruediv]
@@ -26,10 +27,6 @@ def compiled():
     machine.load()
     tg.zeros(1)[0] = 1.0  # which loads what writes
     assert type(inplace.update_natively).__name__ == "builtin_function_or_method"
-
-
-def leaf(value, dtype=float):
-    return tg.tensor(np.asarray(value, dtype), requires_grad=True)
 
 
 def matrix(dtype):

@@ -16,6 +16,7 @@ from tapegrad.kernels import abi, machine
 from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
 from tests.finalizers import Cycle, collecting, frozen, no_collection
+from tests.tensors import leaf
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
@@ -25,10 +26,6 @@ def compiled():
     machine.load()
     tg.zeros(1)[0] = 1.0  # which loads what writes
     assert type(vars(Tensor)["__setitem__"]).__name__ == "method_descriptor"
-
-
-def leaf(value, dtype=float):
-    return tg.tensor(np.asarray(value, dtype), requires_grad=True)
 
 
 def calls_of_python(function):

@@ -13,10 +13,7 @@ from tapegrad.errors import GradientError
 from tapegrad.ops import writes
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.record import slot
-
-
-def leaf(data=(1.0, 2.0, 3.0)):
-    return tg.tensor(np.asarray(data, float), requires_grad=True)
+from tests.tensors import leaf
 
 
 def grad(out, *inputs):

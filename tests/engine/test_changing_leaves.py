@@ -124,7 +124,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize(
-    ("first", "count"), [(0, 80), pytest.param(80, 2000, marks=pytest.mark.full)], ids=["few", "many"]
+    ("first", "count"), [(0, 80), pytest.param(80, 1000, marks=pytest.mark.full)], ids=["few", "many"]
 )
 def test_gradients_by_leaves_that_change(first, count, monkeypatch):
     for seed in range(first, first + count):

@@ -127,6 +127,7 @@ REFUSED = [
     ("quantile, axis", lambda x: np.quantile(x, 0.5, axis=2), errors.AxisError, "axis 2"),
     ("quantile, weights", lambda x: np.quantile(x, 0.5, weights=np.ones((2, 3))), ValueError,
      "inverted_cdf|weights"),
+    ("quantile of complex numbers", lambda x: np.quantile(x * 1j, 0.5), TypeError, "orders real numbers"),
     ("percentile, q", lambda x: np.percentile(x, 101), ValueError, "range"),
     ("nanpercentile, q", lambda x: np.nanpercentile(x, -1), ValueError, "range"),
     ("nanquantile of nothing", lambda x: np.nanquantile(x[:0], 0.5), ValueError, "no elements"),

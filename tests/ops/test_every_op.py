@@ -67,11 +67,19 @@ def is_quick(name, dtype, layout):
     return layout == quick_layout(name, dtype)
 
 
+def is_in_turn(name, dtype, layout):
+    """Of single precision, whose kernels have one text with those of double, a third of the layouts."""
+    turn = NAMES.index(name) + LAYOUTS.index(layout)
+    return dtype not in ("float32", "complex64") or turn % 3 == 0 or is_quick(name, dtype, layout)
+
+
 def test_every_op_has_samples():
     assert sorted(SAMPLES) == NAMES
 
 
-@pytest.mark.parametrize(("name", "dtype", "layout"), thinned(PLACES, is_quick))
+@pytest.mark.parametrize(
+    ("name", "dtype", "layout"), thinned([place for place in PLACES if is_in_turn(*place)], is_quick)
+)
 def test_cell(name, dtype, layout):
     """All orders; those that fail are named, with the error of the first."""
     failed = {}

@@ -8,16 +8,13 @@ import tapegrad as tg
 import tapegrad.scipy.optimize as ours
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.errors import GradientError
+from tests.tensors import leaf
 from tests.tiers import every
 
 # SLSQP of older versions tells when it corrects a step by rounding
 pytestmark = pytest.mark.filterwarnings("ignore:Values in x were outside bounds:RuntimeWarning")
 START = np.array([0.3, -0.2, 0.4])
 M = np.array([[3.0, 1.0, 0.5], [1.0, 4.0, -1.0], [0.5, -1.0, 5.0]])
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
 
 
 def bowl(x, a):

@@ -8,10 +8,7 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.errors import GradientError, UnsupportedOpError
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
+from tests.tensors import leaf
 
 
 def volterra(t, y, a, b):

@@ -9,12 +9,8 @@ import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd import gradcheck
 from tapegrad.errors import UnsupportedOpError
+from tests.tensors import leaf
 from tests.tiers import every, thinned
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
-
 
 # ---------------------------------------------------------------- of samples
 

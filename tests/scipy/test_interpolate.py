@@ -8,6 +8,7 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.errors import UnsupportedOpError
+from tests.tensors import leaf
 from tests.tiers import thinned
 
 X = np.array([0.0, 0.7, 1.5, 2.0, 3.1, 3.9])
@@ -30,10 +31,6 @@ PIECES = {
     "quintic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 5}),
     "natural spline": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"bc_type": "natural"}),
 }
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
 
 
 @pytest.mark.parametrize("kind", thinned(PIECES, lambda kind: kind == "values"))

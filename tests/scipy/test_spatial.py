@@ -8,6 +8,7 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.errors import UnsupportedOpError
+from tests.tensors import leaf
 from tests.tiers import thinned
 
 A = np.random.default_rng(3).normal(size=(3, 4))
@@ -23,10 +24,6 @@ ROWS = [
     ("braycurtis", {"w": W}),
 ]  # fmt: skip
 ids = [f"{name}{''.join(more)}" for name, more in ROWS]
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
 
 
 @pytest.mark.parametrize(

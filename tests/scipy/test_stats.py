@@ -1,5 +1,7 @@
 """Distributions of `scipy.stats`: values as SciPy's, derivatives by differences and in closed form."""
 
+import copy
+
 import mpmath
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import tapegrad.scipy as ts
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.errors import TapeError, UnsupportedOpError
 from tapegrad.scipy.stats import ABOVE
+from tests.tensors import leaf
 from tests.tiers import thinned
 
 CONTINUOUS = {
@@ -30,10 +33,6 @@ METHODS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
 WITHOUT = {("vonmises", m) for m in ("ppf", "isf", "logcdf", "logsf")}
 UNKNOWN = {("vonmises", "cdf"), ("vonmises", "sf")}
 LOC, SCALE = 0.3, 1.7
-
-
-def leaf(x):
-    return tg.tensor(np.asarray(x, float), requires_grad=True)
 
 
 def differences(f, values, k, step=1e-4):
@@ -491,6 +490,11 @@ def test_what_is_not_there_is_refused(call, words):
     x = tg.tensor(0.5, requires_grad=True)
     with pytest.raises(UnsupportedOpError, match=words):
         call(x)
+
+
+def test_a_distribution_with_arguments_has_no_special_methods_of_scipy_s():
+    frozen = ts.stats.norm(0.0, 1.0)
+    assert not hasattr(frozen, "__array__") and copy.copy(frozen).args == frozen.args
 
 
 def test_second_derivatives():
