@@ -21,6 +21,7 @@ from tapegrad.core.base import (
     extra,
     has_tangent,
     is_expected,
+    is_number_view,
     join,
     like_of,
     needs_derivative,
@@ -118,21 +119,25 @@ def _is_parameter(x: Tensor) -> bool:
     return not is_grad_enabled() and x.is_leaf and x.requires_grad
 
 
-def _refuse_number(x: Tensor, name: str) -> None:
-    """Refuse an operator in place on a number that NumPy has a view for; a program ends there."""
-    if is_expected(x) and expected[id(x)].is_copy(x):
-        expected[id(x)].leave(f"{name} changes a copy where NumPy has a view")
-    if not is_expected(x):
-        refuse_copied(x, name)
+def _is_array(x: Tensor, name: str) -> bool:
+    """Whether a 0-d Tensor is a view, which an operator in place changes; a program ends where one is."""
+    if is_expected(x) and is_number_view(x):
+        expected[id(x)].leave(f"{name} changes a 0-d view")
+    if is_expected(x) or x._extra is None:
+        return False
+    refuse_copied(x, name)
+    return x._extra.storage is not None or x._extra.written
 
 
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
     def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
-        if not isinstance(result, Tensor) or (self.ndim == 0 and not _is_parameter(self)):
-            if (expected and id(self) in expected) or self._extra is not None:
-                _refuse_number(self, name)
-            return result  # a scalar is immutable: the name is bound to another
+        if not isinstance(result, Tensor) or (
+            self.ndim == 0
+            and not _is_parameter(self)
+            and ((not expected and self._extra is None) or not _is_array(self, name))
+        ):
+            return result  # a number is immutable: the name is bound to another
         become(self, result, name)
         return self
 
@@ -409,7 +414,7 @@ class Tensor(ArrayMethods):
         if state.storage is not None:
             state.version = state.storage.memory.writes
             state.storage.remove(self)
-            state.storage = None
+            state.storage = state.place = None
         state.shown = shown
         self._v = value._v
         with_metadata(self, (value,), True)

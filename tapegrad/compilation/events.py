@@ -21,7 +21,8 @@ from tapegrad.tensor import Operand
 POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 RESHAPE = REGISTRY["reshape"]
-COPIES = {*PARTS, RESHAPE, REGISTRY["element"]}  # what may give such
+ELEMENT = REGISTRY["element"]
+SEEING = RESHAPE, ELEMENT, REGISTRY["getitem"], REGISTRY["transpose"]  # what gives views, 0-d or of 0-d
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
@@ -35,13 +36,14 @@ class Unlearnable(Exception):
     """A call does what no program is made of; the text says what."""
 
 
-def is_copied(event: Event, x: np.ndarray) -> bool:
-    """Whether an event of `COPIES` gives a copy where NumPy has a view of its operand."""
-    if event.op in PARTS:
-        return event.writes is None and x.ndim > 0
+def is_number_view(event: Event, x: np.ndarray) -> bool:
+    """Whether an event gives a view of its operand, if that is an array to NumPy, one of which is 0-d."""
+    if event.op not in SEEING or event.writes is not None or (x.ndim and event.value.ndim):
+        return False
+    if event.op is RESHAPE:
+        return bool(x.ndim or event.value.ndim)  # else it is a copy
     index = event.attrs.get("index")
-    whole = any(i is ... for i in index) if type(index) is tuple else index is ...
-    return x.ndim > 0 and event.value.ndim == 0 if event.op is RESHAPE else whole
+    return event.op is not ELEMENT or (any(i is ... for i in index) if type(index) is tuple else index is ...)
 
 
 class Source(NamedTuple):

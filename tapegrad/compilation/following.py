@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from tapegrad.compilation.computing import number_of
-from tapegrad.compilation.events import ARGUMENT, COPIES, RESULT, Source, is_active, is_copied
+from tapegrad.compilation.events import ARGUMENT, RESULT, Source, is_active, is_number_view
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.passive import COMPARED
 from tapegrad.compilation.paths import EVENT_BYTES, Path
@@ -225,14 +225,14 @@ class Follower:
             return self.compute(x)
         return self.program.buffer(self._source(x))
 
-    def is_copy(self, x: Handle) -> bool:
-        """Whether a Tensor is computed as a copy where NumPy has a view."""
+    def is_number_view(self, x: Handle) -> bool:
+        """Whether a Tensor without axes is computed as a view."""
         source = self._source(x)
         if self.left or source.kind != RESULT:
             return False
         event = self.program.events[source.value]
-        known = event.op in COPIES and event.operands[0].kind in (ARGUMENT, RESULT)
-        return known and is_copied(event, self.program.buffer(event.operands[0]))
+        known = event.operands[0].kind in (ARGUMENT, RESULT)
+        return known and is_number_view(event, self.program.buffer(event.operands[0]))
 
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""

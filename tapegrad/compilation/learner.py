@@ -316,9 +316,9 @@ class Learner:
         self._take_compared()
         return (found.handle for found in self._flat.values())
 
-    def held(self, seen: weakref.ref[Any]) -> Handle | None:
-        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
-        return held(seen, self.flat())
+    def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
+        return held(seen, self.flat(), but)
 
     def expect(
         self, op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, placed: str
@@ -467,7 +467,7 @@ class Learner:
         """As `compute`."""
         raise AttributeError("_v")
 
-    def is_copy(self, x: Handle) -> bool:
+    def is_number_view(self, x: Handle) -> bool:
         """As `compute`."""
         raise AttributeError("_v")
 
@@ -483,8 +483,11 @@ class Learner:
         """End nothing."""
 
 
-def held(seen: weakref.ref[Any], known: Iterable[Any]) -> Handle | None:
-    """Return a Tensor that sees the memory of a Tensor or storage, and that others hold than who knows it."""
+def held(seen: weakref.ref[Any], known: Iterable[Any], but: Handle | None = None) -> Handle | None:
+    """Return a Tensor that sees the memory of a Tensor or storage, and that others hold than who knows it.
+
+    Another one than `but`.
+    """
     x = seen()
     if x is None:
         return None
@@ -492,13 +495,15 @@ def held(seen: weakref.ref[Any], known: Iterable[Any]) -> Handle | None:
     storages = [] if storage is None else [storage, *storage.memory.others(storage)]
     seeing = [x] if storage is None else [y for s in storages for y in s.alive()]
     ours = Counter(map(id, chain(known, (s.whole for s in storages), seeing, (x,))))
-    return next((y for y in seeing if getrefcount(y) - 2 > ours[id(y)]), None)
+    return next((y for y in seeing if y is not but and getrefcount(y) - 2 > ours[id(y)]), None)
 
 
 def _is_apart(x: Handle, by: Handle) -> bool:
-    """Whether nothing else than one Tensor sees the memory of another, an array that can be written to."""
+    """Whether nothing else than one Tensor, which has axes, sees the memory of an array to write to."""
     value, state = x._v, x._extra
     if type(value) is not np.ndarray or not (value.flags.c_contiguous and value.flags.writeable):
+        return False
+    if by is not x and by._v.ndim == 0:  # what it is to a program tells no views
         return False
     if state is None:
         return True

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, COPIES, RESULT, Event, Source, is_copied
+from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source, is_number_view
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner, held
 from tapegrad.compilation.recorded import apply_event, operand_value
@@ -121,10 +121,10 @@ class Leaver(Follower):
                 self.note_told(x, event.told)
             self._recorded.append(x)
 
-    def held(self, seen: weakref.ref[Any]) -> Handle | None:
-        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
+    def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
         flat = () if self.learner is None else self.learner.flat()
-        return held(seen, chain(self.results, self.arguments, self._recorded, (self._pending,), flat))
+        return held(seen, chain(self.results, self.arguments, self._recorded, (self._pending,), flat), but)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
@@ -157,31 +157,42 @@ class Leaver(Follower):
     def _record_value(self, j: int, operands: list[Any]) -> None:
         """Record an event with the value that there is."""
         event, value = self.program.event_of_call(j), number_of(self.program.values[j])
-        if not self.program.active[j]:
-            self._give_value(event, value, operands)
-            self._note_copied(j, event, operands)
-            return
-        seen = event.is_view and type(value) is np.ndarray
-        if seen:
-            value = forward_of(event, [operands[0]._v])
+        of = self._seen(event, operands[0])
+        seen = type(of) is np.ndarray
+        part: Any = forward_of(event, [of]) if seen else None
+        place = part if seen and part.ndim == 0 else None
+        if place is not None:
+            value = place[()]
+        elif seen:
+            value = part
         elif type(value) is np.ndarray and id(value) not in self._lent:
             value = value.copy(order="K")
-        if j in self.program.read_only:
-            value.flags.writeable = False
-        out = self._record_natively(event, value, operands)
-        if out is None:
-            out = record(event.op, value, operands, event.attrs)
-        if seen:
-            base.join(operands[0], out)
+        if not self.program.active[j]:
+            out = self.wrap(value)
+            self.note_plain(event.op, operands, event.attrs, out)
         else:
-            self._note_copied(j, event, operands)
+            if j in self.program.read_only:
+                value.flags.writeable = False
+            recorded = self._record_natively(event, value, operands)
+            out = record(event.op, value, operands, event.attrs) if recorded is None else recorded
+        if seen:
+            base.join(operands[0], out, of, place=place)
+        else:
+            self._note_copied(out, event, operands)
 
-    def _note_copied(self, j: int, event: Event, operands: list[Any]) -> None:
+    def _seen(self, event: Event, x: Operand) -> Any:
+        """What an event gives a view of, an array; anything else where it gives none."""
+        if not isinstance(x, Handle):
+            return None
+        number = not (x._v.ndim and event.value.ndim)
+        seen = is_number_view(event, x._v) if number else event.is_view
+        return base.seen_by(x) if seen else None
+
+    def _note_copied(self, x: Handle, event: Event, operands: list[Any]) -> None:
         """Let writes to a copy of a part of what the call has computed be refused while others hold that."""
-        of = operands[0] if event.op in COPIES else None
-        if isinstance(of, Handle) and is_copied(event, of._v):
-            out = self.results[self.program.owners[j]]
-            base.refuse_while(out, of, partial(self.held, weakref.ref(of)))
+        of = operands[0] if event.op in PARTS and event.writes is None else None
+        if isinstance(of, Handle) and of._v.ndim:
+            base.refuse_while(x, of, partial(self.held, weakref.ref(of)))
 
     def _record_write(self, j: int, operands: list[Operand], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
@@ -195,13 +206,6 @@ class Leaver(Follower):
             if how and how[1] is not None:
                 how = how[0], self.history_of(self.path.comparison.handle(how[1]))
             self.note_write(history, how, x)
-
-    def _give_value(self, event: Event, value: Operand, operands: list[Operand]) -> None:
-        """Give a Tensor that has no history its value."""
-        if type(value) is np.ndarray and id(value) not in self._lent:
-            value = value.copy(order="K")
-        out = self.wrap(value)
-        self.note_plain(event.op, operands, event.attrs, out)
 
     def _record_natively(self, event: Event, value: Operand, operands: list[Operand]) -> Handle | None:
         """Record an event in compiled code, if that can, for the Tensor that was given out for it."""

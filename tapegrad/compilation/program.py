@@ -26,6 +26,7 @@ from tapegrad.compilation.events import (
     Event,
     Source,
     activity,
+    is_number_view,
 )
 from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
 from tapegrad.compilation.passive import Passive
@@ -282,7 +283,9 @@ class Program:
                 if made.op in PARTS and made.operands[0].kind == RESULT:
                     others.append(self.owners[made.operands[0].value])
                 self.written[k] = Write(event, owner, known, others, 1 if by is None else 2)
-            elif source.kind == RESULT and (event.is_view or event.op is BROADCAST):
+            elif source.kind == RESULT and (
+                event.is_view or event.op is BROADCAST or is_number_view(event, self.values[source.value])
+            ):
                 of = sees[source.value]
                 views.setdefault(of, []).append(k)
                 if how is not None:

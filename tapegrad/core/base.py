@@ -78,6 +78,8 @@ class Extra:
     inference = False  # whether it was made under `inference_mode`
     call: Any = None  # of a Function, in whose forward it was computed from the inputs
     storage: Storage | None = None  # what it shares memory through
+    place: Any = None  # of a 0-d Tensor with a storage: the element that it sees; the value is its number
+    written = False  # of a 0-d Tensor: whether it is an array to NumPy, which does not write to numbers
     presence: Presence | None = None  # of a memory that it sees alone
     # weak references to what tapes knew it by before its value or role changed; a list, once there are such
     cells: Any = ()
@@ -162,13 +164,45 @@ def recall(value: Any, source: Cell | tuple[Tape, int] | None, exposed: bool = F
     return out
 
 
+def seen_by(x: Handle) -> Any:
+    """The array by which a Tensor sees its memory: its value, or of a 0-d view its place."""
+    state = None if is_expected(x) else x._extra
+    return x._v if state is None or state.place is None else state.place
+
+
+def array_of(x: Handle) -> Any:
+    """As `seen_by`, of a Tensor of which a view is made; a number if it is none of NumPy's arrays."""
+    state = None if is_expected(x) else x._extra
+    if state is not None and state.storage is None and (state.written or state.requires_grad):
+        storage_of(x)
+    return seen_by(x)
+
+
+def is_number_view(x: Handle) -> bool:
+    """Whether a Tensor without axes is a view."""
+    if is_expected(x):
+        return expected[id(x)].is_number_view(x)
+    return x._extra is not None and x._extra.place is not None
+
+
+def whole_of(x: Handle) -> Handle:
+    """Another handle of a Tensor's value and history, which sees its memory too."""
+    out = alias_of(x)
+    if x._extra is not None and x._extra.place is not None:
+        extra(out).place = x._extra.place
+    return out
+
+
 def storage_of(x: Handle) -> Storage:
     """Return what a Tensor shares memory through."""
     state = extra(x)
     while state.storage is None:
         torn = x._tape is STALE  # by a write that was cut off: without a storage nothing else makes it so
         whole = wrap(x._v, STALE) if torn else alias_of(x)
-        made = Storage(x, whole, Memory(x._v, state.version, state.presence))
+        place = None if isinstance(whole._v, np.ndarray) else np.array(whole._v)
+        if place is not None:
+            extra(whole).place = place
+        made = Storage(x, whole, Memory(whole._v if place is None else place, state.version, state.presence))
         made.torn = torn
         made.memory.add(made)
         # what was made may have run a finalizer, that wrote to it or made a view of it
@@ -178,16 +212,18 @@ def storage_of(x: Handle) -> Storage:
             and whole._tape is x._tape
             and (torn or whole._at is x._at)
         ):
-            state.storage = made
+            state.storage, state.place = made, place
     found: Storage = state.storage
     return found
 
 
-def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = False) -> H:
+def join(
+    x: Handle, view: H, of: np.ndarray | None = None, detached: bool = False, place: np.ndarray | None = None
+) -> H:
     """Let a Tensor that NumPy made a view of another's memory see its writes, and be seen; returns it.
 
-    `of` is the other's value as the view was made of it. If a finalizer has written to it since, the view is
-    one of what there is now, with the history of that.
+    `of` is what the other saw of its memory as the view was made of it. If a finalizer has written to it
+    since, the view is one of what there is now, with the history of that. A 0-d view has a `place`.
     """
     if expected and id(view) in expected:
         return view  # it is joined when it is recorded
@@ -195,9 +231,11 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
     if theirs.storage is not None:
         return view
     if of is None:
-        of = x._v
+        of = seen_by(x)
     while True:
         now, mine = x._v, x._extra
+        if mine is not None and mine.place is not None:
+            now = mine.place
         storage = None if mine is None else mine.storage
         if storage is None:
             storage = storage_of(x)
@@ -207,11 +245,14 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
         if mine.shown is not None or mine.several or mine.inference:
             theirs.shown, theirs.several, theirs.inference = mine.shown, mine.several, mine.inference
         memory, changed, value, tape = storage.memory, now is not of, None, None
+        at = place
         if changed:
             root = memory.root
-            if x._v is not now:  # another thread has exchanged both
+            if seen_by(x) is not now:  # another thread has exchanged both
                 continue
-            value = moved(view._v, of, now, root)
+            value = moved(view._v if place is None else place, of, now, root)
+            if place is not None:
+                at, value = value, value[()]
         if detached or (view._tape is None and requires_grad(x) and not (changed and _enabled.get())):
             own = Storage(view, alias_of(view), memory, detached)
             own.origin = None if detached else storage
@@ -219,14 +260,18 @@ def join(x: Handle, view: H, of: np.ndarray | None = None, detached: bool = Fals
             reference: weakref.ref[Any] = weakref.ref(own)
             if changed:
                 own.whole._v = value
+            if place is not None:
+                extra(own.whole).place = at
         else:
             own = keeper = storage
             references, reference = storage.handles, weakref.ref(view)
             if changed and requires_grad(storage.whole):
                 tape = STALE
         # what was made may have run a finalizer, that wrote to x; from here on nothing is made
-        if x._v is now and mine.storage is storage:
+        if (x._v is now or mine.place is now) and mine.storage is storage:
             theirs.storage, memory.latest = own, reference
+            if at is not None:
+                theirs.place = at
             if changed:
                 view._v, view._tape, view._at = value, tape, None
             references.append(reference)
@@ -259,15 +304,12 @@ def note_copied(part: H, of: Any) -> H:
 
 
 def note_of_copy(part: H, of: Any) -> H:
-    """As `note_copied`, of what stands for a number of NumPy's unless it is such a copy itself."""
-    if (
-        isinstance(of, Handle)
-        and not is_expected(of)
-        and of._extra is not None
-        and callable(of._extra.several)
-    ):
-        return note_copied(part, of)
-    return part
+    """As `note_copied`, of what stands for a number of NumPy's unless it is a view or such a copy itself."""
+    if not isinstance(of, Handle) or is_expected(of) or is_expected(part) or of._extra is None:
+        return part
+    joined = part._extra is not None and part._extra.storage is not None
+    copied = not joined and (callable(of._extra.several) or of._extra.place is not None)
+    return note_copied(part, of) if copied else part
 
 
 def refuse_while(part: H, of: Handle, seen: Callable[[], Any]) -> H:
@@ -294,9 +336,10 @@ def separate_storage(x: Handle) -> None:
     before = extra(x).storage
     if before is not None:
         before.remove(x)
-        after = x._extra.storage = Storage(x, alias_of(x), before.memory)
+        after = x._extra.storage = Storage(x, whole_of(x), before.memory)
         before.memory.add(after)
-        mine, whole = ((v.shape, v.strides, abi.location(v)) for v in (x._v, before.whole._v))
+        seen = seen_by(x), seen_by(before.whole)
+        mine, whole = ((v.shape, v.strides, abi.location(v)) for v in seen)
         if mine == whole:
             before.origin = after
 

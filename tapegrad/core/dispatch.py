@@ -14,6 +14,7 @@ from tapegrad.core.base import (
     Handle,
     Operand,
     alias_of,
+    array_of,
     extra,
     has_tangent,
     is_expected,
@@ -32,7 +33,7 @@ from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
-from tapegrad.ops.primitive import BY_OPCODE, Attributes, Primitive
+from tapegrad.ops.primitive import BY_OPCODE, Attributes, Linear, Primitive
 from tapegrad.tape import pool
 from tapegrad.tape.record import Position, slot
 from tapegrad.tape.tape import LARGE, Cell, Tape, TapeClosed, checksum, close, current, local
@@ -239,9 +240,13 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
     except TypeError as error:
         kinds = ", ".join(str(np.result_type(v)) for v in values)
         raise DTypeError(f"{op.title} of operands of dtypes {kinds}: {error}") from error
+    of: Any = values[0]
     copied = False
+    if type(of) is not ndarray and isinstance(op, Linear) and len(values) == 1:
+        value, of, copied = _seen_anew(op, value, operands[0], attrs)
+    place = None
     if type(value) is ndarray and value.ndim == 0:
-        copied = len(values) == 1 and is_view_of(value, values[0])
+        place = value if len(values) == 1 and is_view_of(value, of) else None
         value = value[()]
     out = record_natively(op, value, operands, attrs, values)
     if out is None:
@@ -258,17 +263,40 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
             return _applied(op, operands, attrs)
     if expected and id(out) in expected:
         return out
+    if place is not None:
+        return join_number(operands[0], out, of, place)
     if copied:
         return note_copied(out, operands[0])
     if (
         len(values) == 1
         and type(value) is ndarray
-        and (value.base is not None or value is values[0])
-        and is_view_of(out._v, values[0])
+        and (value.base is not None or value is of)
+        and is_view_of(out._v, of)
         and isinstance(operands[0], Handle)
     ):
-        join(operands[0], out, values[0])
+        join(operands[0], out, of)
     return out
+
+
+def _seen_anew(op: Primitive, value: Any, x: Operand, attrs: Attributes | None) -> tuple[Any, Any, bool]:
+    """What an op gives of a 0-d Tensor, as a view if that is an array; and what it sees of that.
+
+    Of a number there is a copy only, and whether an array would have a view there, with axes.
+    """
+    of = array_of(x) if isinstance(x, Handle) else None
+    if type(of) is not ndarray:
+        probe = np.empty((), value.dtype) if value.ndim else None
+        return value, of, probe is not None and is_view_of(forward.value(op, [probe], attrs), probe)
+    return forward.value(op, [of], attrs), of, False
+
+
+def join_number(x: Any, out: H, of: np.ndarray, place: np.ndarray) -> H:
+    """As `join`, of an element of what x has seen of its memory; a copy where others write to that."""
+    if not isinstance(x, Handle):
+        return out
+    if out._tape is not None and x._extra is not None and x._extra.exposed:
+        return note_copied(out, x)
+    return join(x, out, of, place=place)
 
 
 def _have(operands: Sequence[Operand], values: Sequence[Operand]) -> bool:

@@ -102,11 +102,11 @@ class Matcher(Protocol):
     def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that the program computes, or learns to."""
 
-    def held(self, seen: weakref.ref[Any]) -> Handle | None:
-        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage."""
+    def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
+        """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
 
-    def is_copy(self, x: Handle) -> bool:
-        """Whether a Tensor of this program is a copy where NumPy has a view."""
+    def is_number_view(self, x: Handle) -> bool:
+        """Whether a Tensor of this program that has no axes is a view."""
 
     def like(self, x: Handle) -> Any:
         """Return an array of the shape and dtype of a Tensor of this program, whatever its elements."""

@@ -7,13 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import add_saved_bytes, is_still, join, note_copied, requires_grad, value_of
-from tapegrad.core.dispatch import contains_tensor, is_view_of, record, wrap_without_history
+from tapegrad.core.base import (
+    add_saved_bytes,
+    array_of,
+    is_still,
+    join,
+    note_copied,
+    requires_grad,
+    seen_by,
+    value_of,
+)
+from tapegrad.core.dispatch import contains_tensor, is_view_of, join_number, record, wrap_without_history
 from tapegrad.core.expected import expected
 from tapegrad.errors import BorderError
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
+ndarray = np.ndarray
 TAKE = REGISTRY["take"]
 INTEGER = np.dtype(np.int64)
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
@@ -80,18 +90,34 @@ def getitem(x: Any, index: Any) -> Any:
             if found is not None:
                 return found
     value = x._v
-    if type(index) is np.ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
+    if type(value) is not ndarray:
+        return _part_of_number(x, index)
+    if type(index) is ndarray and index.dtype is INTEGER and index.ndim and requires_grad(x):
         attrs = {"index": index.copy()}
         out = record(TAKE, elements(value, index), (x,), attrs)
         if index.nbytes > LARGE:
             add_saved_bytes(out, attrs)
-        return out if is_still(x, value) else getitem(x, index)
+        return out if _is_still(x, value) else getitem(x, index)
     index = plain_index(index)
     part = elements(value, index)
-    if type(part) is np.ndarray and part.ndim == 0:
+    if type(part) is ndarray and part.ndim == 0:
         out = _recorded(x, index, value, part[()])
-        return note_copied(out, x) if is_view_of(part, value) or not value.ndim else out
+        return join_number(x, out, value, part) if is_view_of(part, value) else out
     return _recorded(x, index, value, part)
+
+
+def _part_of_number(x: Any, index: Any) -> Any:
+    """As `getitem`, of a Tensor without axes: what NumPy has views for are copies if it is no array."""
+    number, index, value = x._v, plain_index(index), array_of(x)
+    part = elements(value, index)
+    if type(part) is not ndarray:
+        return _recorded(x, index, value, part)
+    out = _recorded(x, index, value, part if part.ndim else part[()])
+    if not is_still(x, number):  # as when a program ended
+        return getitem(x, index)
+    if part.ndim == 0 and is_view_of(part, value):
+        return join_number(x, out, value, part)
+    return note_copied(out, x) if type(value) is not ndarray and parts_of(index)[1] else out
 
 
 def _recorded(x: Any, index: Any, value: np.ndarray, part: Any) -> Any:
@@ -108,14 +134,19 @@ def _recorded(x: Any, index: Any, value: np.ndarray, part: Any) -> Any:
             place = place * n + (int(i) if i >= 0 else int(i) + n)
         if place < 2**29:
             out = record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
-            return out if is_still(x, value) else getitem(x, index)
+            return out if _is_still(x, value) else getitem(x, index)
     if basic and isinstance(part, np.ndarray):
         out = record(REGISTRY["getitem"], part, (x,), {"index": index})
         return join(x, out, value) if is_view_of(out._v, value) else out
     index = _snapshot(index)
     out = record(TAKE, part, (x,), {"index": index})
     add_saved_bytes(out, index)
-    return out if is_still(x, value) else getitem(x, index)
+    return out if _is_still(x, value) else getitem(x, index)
+
+
+def _is_still(x: Any, seen: np.ndarray) -> bool:
+    """Whether a Tensor sees what it saw, as no finalizer has written to it."""
+    return is_still(x, seen) or seen_by(x) is seen
 
 
 def _snapshot(index: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from tapegrad.core.base import (
     renew,
     requires_grad,
     retain,
+    seen_by,
     separate_storage,
     strip_tangents,
     value_of,
@@ -112,14 +112,17 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         return
     _refuse_torn(x)
     storage = _storage(x)
+    if storage is not None and x._v.ndim == 0 and _is_alone(x, storage):
+        _leave_storage(x, storage)
+        storage = None
     _allow(x, storage, new, what)
-    if x._v.ndim == 0:
+    if x._v.ndim == 0 and storage is None:
         recorded = needs_derivative(x) or needs_derivative(new)
         _rebind(x, index, new, what, recorded, update)
         with_metadata(x, (new,))
         _count(x)
         return
-    shape = _shape_at(x._v, index, what)
+    shape = _shape_at(seen_by(x), index, what)
     new = _fitted(new, shape, x, what)
     storage = _storage(x)  # once more: what was made of `new` may be the first view of x
     if storage is not None:
@@ -131,7 +134,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     elif needs_derivative(whole) or needs_derivative(new):
         _recorded(x, index, shape, new, update)
     else:
-        _plain(x, storage, lambda: _set(x._v, index, value_of(new)))
+        _plain(x, storage, lambda: _set(seen_by(x), index, value_of(new)))
     if in_force("forward") is not None:
         for handle in sharers(x):
             with_metadata(handle, (given,))
@@ -290,7 +293,14 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
             f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
         )
-    if type(x._v) is ndarray and not x._v.flags.writeable:
+    presence = None if storage is not None or x._v.ndim or x._extra is None else x._extra.presence
+    if presence is not None and weakref.getweakrefcount(presence):
+        raise ReadOnlyError(
+            f"{what}: of the Tensor of shape () there are copies that would be views of an array, and do not "
+            "see the write; make them after it, or of what was written to before"
+        )
+    seen = seen_by(x)
+    if type(seen) is ndarray and not seen.flags.writeable:
         raise ReadOnlyError(
             f"{what}: the Tensor of shape {x._v.shape} is read-only, as several of its elements are one in "
             "memory (broadcast_to) or its array was; copy it first"
@@ -321,8 +331,8 @@ def refuse_copied(x: Handle, what: str) -> None:
     else:
         raise ReadOnlyError(
             f"{what}: the Tensor of shape {x._v.shape} is a copy of a real or imaginary part, or of "
-            "an element, and NumPy would change what it is of as well; write z[...] = real + 1j * imag or "
-            "z[0] = value to that, or to a copy made by .copy()"
+            "a number, and NumPy would change what it is of, if that is an array, as well; write "
+            "z[...] = real + 1j * imag or x[...] = value to that, or to a copy made by .copy()"
         )
 
 
@@ -380,6 +390,7 @@ def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: 
         else:
             out = copy(part) if part is new else part
     _become(x, out._v, out)
+    extra(x).written = True
 
 
 def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: bool) -> None:
@@ -395,7 +406,7 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         and is_tensor(new)
         and new._v.flags.writeable
         and new._v.strides == x._v.strides  # the layout stays what it was
-        and not is_externally_writable(whole)
+        and not _is_shown(whole)
         and _is_all(x, storage)
     ):
         if storage is None:  # no object is made here, so no view of x by a finalizer
@@ -407,14 +418,14 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         return
     at, others = whole._at, _read_elsewhere(storage)
     # no reference to the memory, which would have to be copied, where no link needs it
-    old = wrap(pool.shadow_of(whole._v.shape, whole._v.dtype))
+    old = wrap(pool.shadow_of(whole._v.shape, whole._v.dtype) if whole._v.ndim else whole._v)
     held = None
     if whole._tape is tape:
         held = tape.anchor(whole._at)  # if a finalizer closes the tape, what has no handle is pruned
         old._tape, old._at = tape, whole._at
     elif requires_grad(whole):
         old = alias_of(whole)
-    where = _where(x._v, whole._v, index)
+    where = _where(seen_by(x), seen_by(whole), index)
     op = REGISTRY["assign" if "window" in where else "scatter"]
     # not a handle of this memory, which will be stale
     operand = (
@@ -425,18 +436,50 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         _recorded(x, index, shape, new, update)
         return
     _tear(x, storage)
-    if is_externally_writable(whole):
-        _set(x._v, index, value_of(new))  # its owner sees it; from here on the Tensor has memory of its own
+    if _is_shown(whole):
+        _set(
+            seen_by(x), index, value_of(new)
+        )  # its owner sees it; from here on the Tensor has memory of its own
         _move(x, storage)
         for handle in _sharers(x, storage):
             extra(handle).shown = None
     else:
         _part_with_others(x, storage)
-        _set(x._v, index, value_of(new))
-    out = record(op, whole._v, (operand, old), where)
+        _set(seen_by(x), index, value_of(new))
+    out = record(op, _read(whole), (operand, old), where)
     del held
     _weigh(out, where)
     _tell(x, _storage(x), out, others)
+
+
+def _is_shown(whole: Handle) -> bool:
+    """Whether others can write to the memory of a storage."""
+    return whole._extra is not None and whole._extra.exposed and type(seen_by(whole)) is ndarray
+
+
+def _read(x: Handle) -> Any:
+    """What a Tensor's value is in memory now."""
+    seen = seen_by(x)
+    return seen if seen.ndim else seen[()]
+
+
+def _is_alone(x: Handle, storage: Storage) -> bool:
+    """Whether nobody holds what sees the same memory as a 0-d view."""
+    if _is_shown(storage.whole) or not seen_by(x).flags.writeable:
+        return False
+    others = [h for s in (storage, *storage.memory.others(storage)) for h in s.alive() if h is not x]
+    matcher = in_force("matcher")
+    return not others or (matcher is not None and matcher.held(weakref.ref(storage), x) is None)
+
+
+def _leave_storage(x: Handle, storage: Storage) -> None:
+    """Let a 0-d view be a number, with the history that it has."""
+    if x._tape is STALE:
+        take_history(x)
+    state = extra(x)
+    storage.remove(x)
+    state.version, state.storage, state.place = storage.memory.writes, None, None
+    state.written = True
 
 
 def _is_all(x: Any, storage: Storage | None) -> bool:
@@ -488,9 +531,8 @@ def _is_there(x: Handle, index: Any, new: Any) -> bool:
         return False
     if new is x or new._extra.storage is None or type(index) in (Flat, Part):
         return False
-    if not isinstance(new._v, ndarray):
-        return False
-    return is_same_part(elements(x._v, index, ""), new._v)
+    seen = seen_by(new)
+    return type(seen) is ndarray and is_same_part(elements(seen_by(x), index, ""), seen)
 
 
 def _room() -> Tape:
@@ -581,10 +623,10 @@ def _weigh(out: Handle, where: Attributes) -> None:
 def accumulate(x: Handle, value: np.ndarray | np.generic) -> None:
     """Add an array to a Tensor without history, in memory where nothing else sees it."""
     state = extra(x)
-    if x._v.ndim == 0:
+    if x._v.ndim == 0 and state.place is None:
         _become(x, x._v + value, _unrecorded(alias_of(x), x._v))
     elif state.storage is not None or state.shown is not None or state.requires_grad:
-        _plain(x, state.storage, lambda: np.add(x._v, value, out=x._v))
+        _plain(x, state.storage, lambda: np.add(seen_by(x), value, out=seen_by(x)))
     else:  # the common case of that
         if not pool.alone([x._v], [1]):
             _move(x, None)
@@ -600,10 +642,10 @@ def _plain(x: Handle, storage: Storage | None, change: Callable[[], object]) -> 
     if whole._tape is not None and whole._tape is not _room():
         old = alias_of(whole)  # see `_read_elsewhere`
     others = _read_elsewhere(storage)
-    if not is_externally_writable(whole):
+    if not _is_shown(whole):
         _part_with_others(x, storage)
     change()
-    out = _unrecorded(alias_of(whole) if old is None else old, whole._v)
+    out = _unrecorded(alias_of(whole) if old is None else old, _read(whole))
     _tell(x, _storage(x), out, others)  # once more, as a view may have been made meanwhile
 
 
@@ -634,8 +676,8 @@ def lend(x: Handle) -> np.ndarray:
     whole = x if storage is None else storage.whole
     if is_externally_writable(whole) and extra(whole).shown is True:
         return value
-    if _has_history(x) or not value.flags.writeable:
-        value = value.view()
+    if _has_history(x) or not value.flags.writeable or any(h._v.ndim == 0 for h in sharers(x)):
+        value = value.view()  # 0-d views, and what has a history, do not see what others write
         value.flags.writeable = False
         return value
     value = None
@@ -703,11 +745,11 @@ def _part_with_others(x: Handle, storage: Storage | None) -> None:
     while handles:
         handle = handles.pop()
         for q in range(len(values)):
-            if values[q] is handle._v:
+            if values[q] is seen_by(handle):
                 holders[q] += 1
                 break
         else:
-            values.append(handle._v)
+            values.append(seen_by(handle))
             holders.append(1)
     handle = None
     if not pool.alone(values, holders):
@@ -739,8 +781,10 @@ def _move(x: Handle, storage: Storage | None, onto: np.ndarray | None = None) ->
         before, latest = memory.root, memory.latest
         root = before.copy(order="K") if onto is None else onto
         handles = _sharers(x, storage)
-        values = [moved(handle._v, before, root) for handle in handles]
-        give = map(setattr, handles, repeat("_v"), values)
+        values = [moved(seen_by(handle), before, root) for handle in handles]
+        at = [x if x._extra is None or x._extra.place is None else x._extra for x in handles]
+        names = ["_v" if isinstance(x, Handle) else "place" for x in at]
+        give = map(setattr, at, names, values)
         # what was made may have run a finalizer, that made a view or wrote; from here on nothing is made
         if memory.root is before and memory.latest is latest:
             memory.root = root
@@ -758,13 +802,19 @@ def _tell(x: Handle, storage: Storage | None, out: Handle, olds: dict[Storage, H
     for other in storage.memory.others(storage):  # other values, the same history
         if other.torn:  # its history is unknown
             continue
-        _inform(other, _unrecorded(olds[other] if other in olds else alias_of(other.whole), other.whole._v))
+        _inform(
+            other, _unrecorded(olds[other] if other in olds else alias_of(other.whole), _read(other.whole))
+        )
 
 
 def _inform(storage: Storage, out: Handle) -> None:
-    storage.whole = alias_of(out)
+    before, storage.whole = storage.whole, alias_of(out)
+    if before._extra is not None and before._extra.place is not None:
+        extra(storage.whole).place = before._extra.place
     known = requires_grad(out)
     for handle in storage.alive():
+        if handle._extra.place is not None:
+            handle._v = _read(handle)
         if requires_grad(handle) and handle._tape is None:  # the leaf, which `_unrecorded` has renewed
             continue
         if handle is storage.base() and out._tape is not None:
@@ -792,7 +842,7 @@ def forget(x: Any) -> None:
         )
     out = x.detach()
     _become(x, x._v, out)
-    if x._v.ndim:
+    if storage is not None or x._v.ndim:
         separate_storage(x)
     extra(x).retains_grad = False
     with_metadata(x, (out,))
@@ -811,13 +861,14 @@ def take_history(x: Handle) -> None:
     _refuse_torn(x)
     whole = x._extra.storage.whole
     with nullcontext() if is_grad_enabled() else enable_grad():
-        if x._v.flags.writeable:
-            where = _where(x._v, whole._v, EVERYTHING)
+        seen, all_of_it = seen_by(x), seen_by(whole)
+        if seen.flags.writeable:
+            where = _where(seen, all_of_it, EVERYTHING)
             op = REGISTRY["view"]
             if "places" in where:
                 op, where = REGISTRY["rearrange"], {**where, "holes": False}
         else:  # several of its elements may be one in memory
-            op, where = REGISTRY["rearrange"], {"places": places(x._v, whole._v), "holes": False}
+            op, where = REGISTRY["rearrange"], {"places": places(seen, all_of_it), "holes": False}
         out = record(op, x._v, (alias_of(whole),), where)
     _weigh(out, where)
     x._tape, x._at = out._tape, out._at

@@ -14,6 +14,8 @@ from tapegrad.core.base import (
     DType,
     Handle,
     Shape,
+    array_of,
+    is_number_view,
     is_still,
     join,
     like_of,
@@ -26,6 +28,7 @@ from tapegrad.core.base import (
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import expect, is_view_of, timed
 from tapegrad.core.functions import implements
+from tapegrad.core.indices import getitem
 from tapegrad.errors import AxisError, ShapeError
 from tapegrad.numpy_api.tables import axis_of, into, tensor_of
 from tapegrad.ops import REGISTRY
@@ -60,7 +63,10 @@ def reshape(
     wanted = _reshaped(value, shape if shape is not None else newshape)
     if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
         raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")
-    out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})
+    if not (value.ndim or wanted) and is_tensor(x) and is_number_view(x):
+        out = getitem(x, ...)  # to what learns a program a reshape of the same shape may be a copy
+    else:
+        out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})
     if copy:
         return _copy(out)
     return out if value.ndim else note_of_copy(out, x)
@@ -190,7 +196,7 @@ def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
 def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> TensorOrArray:
     """A larger shape by repetition."""
     x = tensor_of(array)
-    of = value_of(x)
+    of: Any = array_of(x) if is_tensor(x) else x
     try:
         value = np.broadcast_to(of, shape)
     except ValueError as error:

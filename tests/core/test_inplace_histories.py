@@ -1,6 +1,5 @@
 """Several histories in one memory: detached Tensors, leaves and views that are written to."""
 
-
 import numpy as np
 import pytest
 

@@ -1,6 +1,5 @@
 """Writing to Tensors: values as NumPy's, derivatives as differences."""
 
-
 import numpy as np
 import pytest
 
@@ -48,6 +47,9 @@ def test_an_assignment_is_numpys(n, index):
         np.testing.assert_allclose(h.numpy(), np.where(stays, 2.0, 0.0))
 
 
+LINES = [lambda a: a[::-1] if a.ndim else a[None], lambda a: a[-1, ...] if a.ndim else a.T]
+
+
 def plan(rng, steps):
     """A random program of writes and views, as functions of a list of arrays."""
     found = []
@@ -63,7 +65,9 @@ def run(program, x, w, m, keep):
     for kind, i, j, number in program:
         a = pool[i % len(pool)]
         if kind == 0:
-            pool.append(VIEWS[j % len(VIEWS)](a) if a.ndim == 2 else a[::-1] if a.ndim == 1 else a[..., 0])
+            pool.append(
+                VIEWS[j % len(VIEWS)](a) if a.ndim == 2 else LINES[j % 2](a) if a.ndim < 2 else a[..., 0]
+            )
         elif kind == 1:
             a *= number
         elif kind == 2:
@@ -73,10 +77,10 @@ def run(program, x, w, m, keep):
         elif kind == 4 and a.ndim and a.shape[0] > 0:
             a[j % a.shape[0]] = w[i % 4] * number
         elif kind == 5:
-            pool.append(a * w[j % 4])
-        elif kind == 6 and a.ndim:
+            pool.append((a if a.ndim else a[None]) * w[j % 4])
+        elif kind == 6:
             a += w[i % 4]
-        pool = [b for b in pool if b.ndim and b.size][-keep:]
+        pool = [b for b in pool if b.size][-keep:]
     return sum((m.sum(m.sin(a)) for a in pool), sum(sums, 0.0 * m.sum(x)))
 
 

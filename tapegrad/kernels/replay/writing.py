@@ -195,7 +195,7 @@ def lies_at(self: int, key: int, new: int) -> int:
         part = call(g.get_item, obj(self).v, key)
         if part == 0:
             invoke(g.error_clear)
-        elif obj(part).type == g.ndarray_type:
+        elif obj(part).type == g.ndarray_type and obj(obj(new).v).type == g.ndarray_type:
             same = same_kind(part, obj(new).v) and obj(part).data == obj(obj(new).v).data
             same = same and same_words(part, obj(new).v, STRIDES_AT)
         drop_position(part, 0)
