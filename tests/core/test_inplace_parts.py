@@ -1,4 +1,4 @@
-"""Writes by views without axes, which are seen, and to parts of complex numbers, refused where they would be lost."""
+"""Writes by views without axes, which are seen, and to parts of complex numbers, refused where lost."""
 
 from contextlib import nullcontext
 
