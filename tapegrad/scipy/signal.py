@@ -62,7 +62,7 @@ def _both(name: str, in1: Operand, in2: Operand) -> list[TensorOrArray]:
             f"scipy.signal.{name}: two arrays of as many axes that are not empty are needed, found shapes "
             f"{np.shape(a)} and {np.shape(v)}"
         )
-    dtype = np.result_type(value_of(a), value_of(v))
+    dtype = np.result_type(like_of(a), like_of(v))
     return [x if like_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
 
 
@@ -86,7 +86,7 @@ def _convolved(a: TensorOrArray, v: TensorOrArray, mode: str, method: str) -> Te
             )
         a, v = v, a
     if method == "auto":
-        method = _scipy.choose_conv_method(value_of(a), value_of(v), mode)
+        method = _scipy.choose_conv_method(like_of(a), like_of(v), mode)
     attrs = {"mode": "valid" if mode == "valid" else "full", "method": method}
     found = apply(CONVOLVE, (a, v), attrs)
     return _centre(found, shape) if mode == "same" else found
@@ -337,7 +337,7 @@ FULL = {"mode": "full", "method": "direct"}
 def _alike(*xs: Operand | None) -> list[Any]:
     """Arguments in the precision of all."""
     found = [None if x is None else floats(x) for x in xs]
-    dtype = np.result_type(*(value_of(x) for x in found if x is not None))
+    dtype = np.result_type(*(like_of(x) for x in found if x is not None))
     return [x if x is None or like_of(x).dtype == dtype else x.astype(dtype) for x in found]
 
 
@@ -371,7 +371,7 @@ def lfilter(
     (tensor([-0.75, -1.00]),)
     """
     b, a, x, zi = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)), x, zi)
-    if np.ndim(x) == 0 or not np.size(value_of(x)):
+    if np.ndim(x) == 0 or not like_of(x).size:
         raise ShapeError(
             f"scipy.signal.lfilter: x has shape {np.shape(x)}; let it be a signal that is not empty"
         )
