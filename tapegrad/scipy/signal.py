@@ -17,6 +17,7 @@ from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
+from tapegrad.scipy import fft
 from tapegrad.scipy.calls import derivative_wanted, derived, fall_through, refuse
 from tapegrad.scipy.ndimage import convolve1d
 from tapegrad.tensor import Operand, TensorOrArray, apply
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "lfilter",
-    "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
+    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "hilbert",
+    "lfilter", "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
 ]  # fmt: skip
 
 
@@ -690,3 +691,41 @@ def detrend(
         part = x[..., start:end]
         parts.append(part - (part @ np.linalg.pinv(line).T) @ line.T)
     return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
+
+
+@derived(_scipy.hilbert)
+def hilbert(x: Operand, N: int | None = None, axis: int = -1) -> TensorOrArray:
+    """Compute the analytic signal, whose absolute value is the envelope.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Real numbers.
+    N : int, optional
+        How many of them, with zeros behind, are transformed.
+    axis : int, optional
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.hilbert`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.0, -1.0, 0.0], requires_grad=True)
+    >>> tg.grad(ts.signal.hilbert(x)[1].imag, x)
+    (tensor([ 0.5,  0.0, -0.5,  0.0]),)
+    """
+    x = floats(x)
+    if like_of(x).dtype.kind == "c":
+        raise ValueError("x must be real.")
+    count = np.shape(x)[axis] if N is None else N
+    if count <= 0:
+        raise ValueError("N must be positive.")
+    transformed: Any = fft.fft(x, count, axis=axis)
+    spectrum = np.moveaxis(transformed, axis, -1)
+    half, middle = (count + 1) // 2, count // 2 + 1
+    parts = [spectrum[..., :1], spectrum[..., 1:half] * 2.0, spectrum[..., half:middle]]
+    parts.append(np.zeros((*np.shape(spectrum)[:-1], count - middle), like_of(spectrum).dtype))
+    return fft.ifft(np.moveaxis(np.concatenate(parts, axis=-1), -1, axis), axis=axis)
