@@ -70,6 +70,7 @@ Result = TypeVar("Result")
 Binary = Callable[[Any, Any], "Tensor"]
 Unary = Callable[[Any], "Tensor"]
 SCALARS = {np.float64, np.float32, np.complex128, np.complex64}
+INSTEAD = {"float()": "np.sin for math.sin, ", "np.asarray": "A @ x for A.dot(x), "}  # if nobody else asks
 NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
 # What all above takes and makes: the handles of `core` are Tensors.
 TensorOrArray: TypeAlias = "Tensor | np.ndarray"
@@ -501,7 +502,7 @@ class Tensor(ArrayMethods):
                 f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
                 f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "
                 f".item(), .detach().numpy(){mode} for the value, "
-                f"{'np.sin for math.sin, ' if what == 'float()' else ''}{joined}"
+                f"{INSTEAD.get(what, '') * (not called)}{joined}"
             )
 
     def numpy(self) -> np.ndarray:

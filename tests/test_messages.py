@@ -69,6 +69,8 @@ np.asarray(x * 2) | BorderError | (3,); .detach().numpy()
 (x * 2).numpy() | BorderError | numpy(); .detach().numpy()
 float(s * 2) | BorderError | float(); .item()
 math.sin(s) | BorderError | np.sin for math.sin
+np.eye(3).dot(x) | BorderError | A @ x for A.dot(x)
+r = scipy.optimize.rosen; scipy.optimize.minimize(r, a, jac=tg.func.grad(r)) | BorderError | optimize.rosen,
 np.vectorize(math.sin)(x) | BorderError | (3,); .detach().numpy()
 scipy.linalg.solve(A, x) | BorderError | scipy.linalg.solve; tapegrad.scipy.linalg.solve
 scipy.optimize.minimize(f, x) | BorderError | tapegrad.scipy.optimize.minimize

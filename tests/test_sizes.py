@@ -73,7 +73,7 @@ NO_SIZE = {
     "compilation/state.py": {"MOST_ENTRIES"},
     "compilation/lanes.py": {"LIVE"},
     "compilation/loops.py": {"BUFFERED"},
-    "compilation/rows.py": {"SHORT_ROW", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
+    "compilation/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
     "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},

@@ -31,7 +31,8 @@ CREATING = [
     "identity", "indices", "isscalar", "issubdtype", "iterable", "kaiser", "ones", "promote_types", "tri",
     "tril_indices", "triu_indices", "zeros",
 ]  # fmt: skip
-OF_SCIPY = tuple(f"tapegrad.scipy.{name}" for name in ("fft", "linalg", "ndimage", "signal", "special"))
+MODULES = "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial", "special"
+OF_SCIPY = tuple(f"tapegrad.scipy.{name}" for name in MODULES)
 WRITING = {"save", "savetxt", "savez", "savez_compressed"}  # NumPy's functions with effects
 REFUSED_METHODS = {"tofile", "dump", "dumps", "setflags", "format", "format_map", "ctypes"}
 CONTAINERS = (

@@ -191,7 +191,7 @@ class Learner:
         if len(self.entries) == WIDTH * (k + count) and out is results[0]:
             op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
             same = writes or self.history_of(out) == (*result,)
-            if same and means(function, op):
+            if same and parts == self._parts and means(function, op):
                 operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)

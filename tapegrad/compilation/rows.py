@@ -230,7 +230,7 @@ class Rows:
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
         """Add sums along the last axis where that is short, so that NumPy's loops would be many."""
         n, char = (x.shape[-1] if x.ndim else 0), x.dtype.char
-        if axis != (x.ndim - 1,) or not 0 < n <= layout.SHORT_ROW or (char, out.dtype.char) != ("d", "d"):
+        if axis != (x.ndim - 1,) or not 0 < n <= layout.PROGRAM_BLOCK or (char, out.dtype.char) != ("d", "d"):
             return False
         if not (is_dense(x) and is_dense(out)) or 0 in forward.error_test() or not sums_short_rows(n):
             return False

@@ -37,7 +37,7 @@ def asking() -> tuple[str, str]:
     if frame is None or "-packages" not in frame.f_code.co_filename:
         return of_numpy and "numpy", of_numpy
     package = called = _package(frame)
-    while frame is not None and _package(frame) in (package, *BETWEEN):
+    while frame is not None and _package(frame) in (package, *BETWEEN[1:]):  # tapegrad differentiates
         if _package(frame) == package:
             called = _public_name(frame) or called
         frame = frame.f_back

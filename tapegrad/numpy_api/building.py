@@ -150,7 +150,7 @@ def rollaxis(a: TensorOrArray, axis: int, start: int = 0) -> TensorOrArray:
 @composed(np.insert)
 def insert(arr: TensorOrArray, obj: Any, values: Operand, axis: int | None = None) -> TensorOrArray:
     """Values put in before places along an axis."""
-    kind = value_of(tensor_of(arr)).dtype
+    kind = like_of(tensor_of(arr)).dtype
     if kind.kind not in "fc":  # NumPy converts the values to integers
         return plainly(np.insert, (arr, obj, values, axis), {})
     values = tensor_of(values)

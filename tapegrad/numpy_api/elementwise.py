@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import requires_grad, undisturbed, value_of
+from tapegrad.core.base import like_of, requires_grad, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat, note_value
+from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat, note_parts, note_value
 from tapegrad.core.functions import UFUNCS, implements
 from tapegrad.core.inplace import write
-from tapegrad.core.operators import FAST, operand
+from tapegrad.core.operators import FAST, constant_of, operand
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import into, plainly, tensor_of
 from tapegrad.ops import REGISTRY
@@ -109,28 +109,30 @@ def i0(x: Operand) -> TensorOrArray:
     return apply(REGISTRY["i0"], (tensor_of(x),))
 
 
-@implements(np.nan_to_num)
+@implements(np.nan_to_num, by_shapes=True)
 def nan_to_num(
     x: Operand, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> TensorOrArray:
     """Numbers in the place of nan and infinities."""
     x = tensor_of(x)
-    value = value_of(x)
-    out = UFUNCS[np.positive](x) if is_tensor(x) else value
-    if value.dtype.kind == "c" and not np.all(np.isfinite(value)):
+    dtype = like_of(x).dtype
+    if dtype.kind == "c" or not copy:
+        note_parts()
+    out = UFUNCS[np.positive](x) if is_tensor(x) else x
+    if dtype.kind == "c" and not np.all(np.isfinite(value_of(x))):
         parts = [nan_to_num(part, True, nan, posinf, neginf) for part in (np.real(x), np.imag(x))]
-        ends = np.zeros(value.shape, value.dtype)
+        ends = np.zeros(shape_of(x), dtype)
         ends.imag = np.where(np.isfinite(value_of(parts[1])), 0, value_of(parts[1]))
         out = parts[0] + 1j * where(ends == 0, parts[1], 0) + ends  # 1j times an infinite one has a real part
-    if value.dtype.kind == "f":
-        limits = np.finfo(value.dtype)
+    if dtype.kind == "f":
+        limits = np.finfo(dtype)
         for holds, number in (
-            (np.isnan(value), nan),
-            (np.isposinf(value), limits.max if posinf is None else posinf),
-            (np.isneginf(value), limits.min if neginf is None else neginf),
+            (constant_of(np.isnan, x), nan),
+            (constant_of(np.equal, x, np.inf), limits.max if posinf is None else posinf),
+            (constant_of(np.equal, x, -np.inf), limits.min if neginf is None else neginf),
         ):
-            if np.any(holds):
-                out = astype(where(holds, number, out), value.dtype)
+            if is_tensor(holds) or np.any(holds):
+                out = astype(where(holds, number, out), dtype)
     if copy or not is_tensor(x):
         return out
     write(x, Ellipsis, out, "np.nan_to_num", True)

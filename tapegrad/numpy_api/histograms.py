@@ -22,7 +22,7 @@ def bincount(x: Operand, /, weights: Any = None, minlength: int = 0) -> TensorOr
     x = np.asarray(plain(x))
     if weights is None or x.dtype.kind not in "iub":
         raise DTypeError(f"bincount counts integers, found dtype {x.dtype}; only weights have a derivative")
-    if np.iscomplexobj(value_of(weights)):
+    if np.iscomplexobj(like_of(tensor_of(weights))):
         raise DTypeError(f"bincount adds real weights, found dtype {weights.dtype}")
     if x.shape != weights.shape or x.ndim != 1:
         raise ShapeError(f"bincount of shape {x.shape}: weights of shape {weights.shape}, both one dimension")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import operator
 import reprlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import Axis, DType, Shape, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import note_parts
 from tapegrad.core.functions import of_values
 from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
+from tapegrad.numpy_api.rearranging import in_order
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, composed, plain, tensor_of
 from tapegrad.ops import REGISTRY
@@ -182,7 +184,7 @@ def interp(
         raise ShapeError(
             f"interp: xp and fp are vectors of one length, found shapes {xp.shape} and {fp.shape}"
         )
-    if period is not None or is_tensor(xp) or is_tensor(fp):  # whose places are told by values
+    if period is not None or (is_tensor(fp) and not (is_tensor(x) or is_tensor(xp))):  # told by plain values
         note_parts()
     if period is not None:
         if plain(period) == 0:
@@ -197,7 +199,7 @@ def interp(
     places, knots = map(_constant, (x, xp))
     left = fp[0] if left is None else _double("left", left, kind)
     right = fp[-1] if right is None else _double("right", right, kind)
-    below, beyond, missing = places < knots[0], places > knots[-1], np.isnan(places)
+    below, beyond = constant_of(_is_below, places, knots), constant_of(_is_beyond, places, knots)
     if knots.size == 1:
         found = x * 0.0 + fp[0]
     else:
@@ -210,6 +212,7 @@ def interp(
         slope = (end - start) * (1.0 / width) if kind.kind == "c" else (end - start) / width
         endless = np.logical_or(np.isinf(_constant(before)), np.isinf(_constant(start)))
         back = np.logical_or(np.logical_or(jump, endless), places == _at(knots, k + 1))
+        missing = np.isnan(places)
         still = np.logical_or(np.logical_or(below, beyond), missing)
         x = np.where(still, places, x)  # nan gives nan; as it is, without a derivative, where a slope is nan
         found = slope * (x - np.where(back, after, before)) + np.where(back, end, start)
@@ -237,8 +240,39 @@ def _taken(x: np.ndarray, k: np.ndarray) -> Any:
 
 
 def _at(x: TensorOrArray, k: TensorOrArray) -> TensorOrArray:
-    """Elements of a vector, by number."""
-    return x[value_of(k)] if is_tensor(x) else constant_of(_taken, x, k)
+    """Elements of a vector, by number; a program, which computes the numbers, has them in one operand."""
+    if not is_tensor(x):
+        return constant_of(_taken, x, k)
+    if not is_tensor(k):
+        return x[k]
+    return in_order(concatenate([x, constant_of(_listed, k)]), Numbered(shape_of(x)[0], shape_of(k)))
+
+
+@of_values
+def _listed(k: np.ndarray) -> np.ndarray:
+    return np.ravel(k) * 1.0
+
+
+@of_values
+def _is_below(x: np.ndarray, knots: np.ndarray) -> Any:
+    return x < knots[0]
+
+
+@of_values
+def _is_beyond(x: np.ndarray, knots: np.ndarray) -> Any:
+    return x > knots[-1]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Places that the elements behind the first ones tell."""
+
+    first: int
+    shape: Shape
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return them."""
+        return np.real(x[self.first :]).astype(np.intp).reshape(self.shape)
 
 
 def _constant(x: TensorOrArray) -> TensorOrArray:
@@ -298,13 +332,14 @@ def correlate(a: Operand, v: Operand, mode: str = "valid") -> TensorOrArray:
 # ---------------------------------------------------------------- equal steps
 
 
-@composed(np.linspace)
+@composed(np.linspace, by_shapes=True)
 def linspace(
     start: Any, stop: Tensor, num: int = 50, endpoint: bool = True, retstep: bool = False,
     dtype: DType = None, axis: int = 0, *, device: str | None = None,
 ) -> Any:  # fmt: skip
     """Numbers in equal steps."""
-    kind = np.linspace(plain(start), plain(stop), 2, dtype=dtype).dtype
+    low, high = (like_of(v).dtype.type(0) if is_tensor(v) else plain(v) for v in (start, stop))
+    kind = np.linspace(low, high, 2, dtype=dtype).dtype
     num, (start, stop) = _count("linspace", num), (tensor_of(v) for v in (start, stop))
     delta = stop - start * 1.0
     parts = num - 1 if endpoint else num

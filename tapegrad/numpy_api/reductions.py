@@ -244,7 +244,7 @@ def accumulate(a: Operand, axis: int = 0, dtype: DType = None) -> TensorOrArray:
     return cumsum(a, axis_of(tensor_of(a), axis, "np.add.accumulate"), dtype)
 
 
-@implements(np.cumsum)
+@implements(np.cumsum, by_shapes=True)
 def cumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running sum along an axis, or over all elements."""
     if out is not None:

@@ -19,7 +19,7 @@ from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Operand, Out, Tensor, TensorOrArray, apply, is_tensor
 
 
-@implements(np.cumprod)
+@implements(np.cumprod, by_shapes=True)
 def cumprod(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = None) -> TensorOrArray:
     """Running product along an axis, or over all elements."""
     if out is not None:

@@ -209,22 +209,23 @@ def choose(a: Operand, choices: Any, out: Out = None, mode: Any = "raise") -> Te
     return gathered(members, lambda *places: np.choose(numbers, places, mode=mode))
 
 
-@composed(np.select)
+@composed(np.select, by_shapes=True)
 def select(
     condlist: Sequence[Operand], choicelist: Sequence[TensorOrArray], default: Operand = 0
 ) -> TensorOrArray:
     """Each element out of the choice whose condition is the first to hold."""
-    conditions = [np.asarray(plain(c)) for c in condlist]
+    conditions = [np.asarray(c) if not is_tensor(c) else c for c in condlist]
     if len(conditions) != len(choicelist):
         raise ShapeError(f"select: {len(conditions)} conditions for {len(choicelist)} choices")
     if not conditions:
         raise ValueError("select: at least one condition is needed")
     for k, condition in enumerate(conditions):
-        if condition.dtype.kind != "b":
-            raise TypeError(f"select: condition {k} has dtype {condition.dtype}; it has to be boolean")
+        dtype = like_of(condition).dtype
+        if dtype.kind != "b":
+            raise TypeError(f"select: condition {k} has dtype {dtype}; it has to be boolean")
     choices = [tensor_of(x) for x in (*choicelist, default)]
     dtype = np.result_type(
-        *(x if type(x) in (int, float, bool) else value_of(x) for x in (*choicelist, default))
+        *(x if type(x) in (int, float, bool) else like_of(x) for x in (*choicelist, default))
     )
     shape = np.broadcast_shapes(*(shape_of(x) for x in (*conditions, *choices)))
     found = np.broadcast_to(choices[-1], shape)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import needs_derivative, undisturbed, value_of
+from tapegrad.core.base import like_of, needs_derivative, undisturbed, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import UFUNCS
 from tapegrad.core.operators import operand, power
@@ -67,7 +67,7 @@ def refuse_unknown(op: Any, operands: Sequence[Operand]) -> None:
 def float_power(a: Operand, b: Operand) -> Tensor:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
-    kind = np.result_type(value_of(x), value_of(y), float)
+    kind = np.result_type(like_of(x), like_of(y), float)
     return power(*(astype(z, kind) if is_tensor(z) else np.asarray(z, kind) for z in (x, y)))
 
 

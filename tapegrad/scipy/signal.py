@@ -17,6 +17,7 @@ from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import filters
+from tapegrad.scipy import fft
 from tapegrad.scipy.calls import derivative_wanted, derived, fall_through, refuse
 from tapegrad.scipy.ndimage import convolve1d
 from tapegrad.tensor import Operand, TensorOrArray, apply
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "lfilter",
-    "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
+    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "hilbert",
+    "lfilter", "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
 ]  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def _both(name: str, in1: Operand, in2: Operand) -> list[TensorOrArray]:
             f"scipy.signal.{name}: two arrays of as many axes that are not empty are needed, found shapes "
             f"{np.shape(a)} and {np.shape(v)}"
         )
-    dtype = np.result_type(value_of(a), value_of(v))
+    dtype = np.result_type(like_of(a), like_of(v))
     return [x if like_of(x).dtype == dtype else x.astype(dtype) for x in (a, v)]
 
 
@@ -86,7 +87,7 @@ def _convolved(a: TensorOrArray, v: TensorOrArray, mode: str, method: str) -> Te
             )
         a, v = v, a
     if method == "auto":
-        method = _scipy.choose_conv_method(value_of(a), value_of(v), mode)
+        method = _scipy.choose_conv_method(like_of(a), like_of(v), mode)
     attrs = {"mode": "valid" if mode == "valid" else "full", "method": method}
     found = apply(CONVOLVE, (a, v), attrs)
     return _centre(found, shape) if mode == "same" else found
@@ -337,7 +338,7 @@ FULL = {"mode": "full", "method": "direct"}
 def _alike(*xs: Operand | None) -> list[Any]:
     """Arguments in the precision of all."""
     found = [None if x is None else floats(x) for x in xs]
-    dtype = np.result_type(*(value_of(x) for x in found if x is not None))
+    dtype = np.result_type(*(like_of(x) for x in found if x is not None))
     return [x if x is None or like_of(x).dtype == dtype else x.astype(dtype) for x in found]
 
 
@@ -371,7 +372,7 @@ def lfilter(
     (tensor([-0.75, -1.00]),)
     """
     b, a, x, zi = _alike(np.reshape(b, (-1,)), np.reshape(a, (-1,)), x, zi)
-    if np.ndim(x) == 0 or not np.size(value_of(x)):
+    if np.ndim(x) == 0 or not like_of(x).size:
         raise ShapeError(
             f"scipy.signal.lfilter: x has shape {np.shape(x)}; let it be a signal that is not empty"
         )
@@ -690,3 +691,41 @@ def detrend(
         part = x[..., start:end]
         parts.append(part - (part @ np.linalg.pinv(line).T) @ line.T)
     return np.moveaxis(np.concatenate(parts, axis=-1), -1, axis)
+
+
+@derived(_scipy.hilbert)
+def hilbert(x: Operand, N: int | None = None, axis: int = -1) -> TensorOrArray:
+    """Compute the analytic signal, whose absolute value is the envelope.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Real numbers.
+    N : int, optional
+        How many of them, with zeros behind, are transformed.
+    axis : int, optional
+
+    Returns
+    -------
+    Tensor
+        As `scipy.signal.hilbert`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.0, -1.0, 0.0], requires_grad=True)
+    >>> tg.grad(ts.signal.hilbert(x)[1].imag, x)
+    (tensor([ 0.5,  0.0, -0.5,  0.0]),)
+    """
+    x = floats(x)
+    if like_of(x).dtype.kind == "c":
+        raise ValueError("x must be real.")
+    count = np.shape(x)[axis] if N is None else N
+    if count <= 0:
+        raise ValueError("N must be positive.")
+    transformed: Any = fft.fft(x, count, axis=axis)
+    spectrum = np.moveaxis(transformed, axis, -1)
+    half, middle = (count + 1) // 2, count // 2 + 1
+    parts = [spectrum[..., :1], spectrum[..., 1:half] * 2.0, spectrum[..., half:middle]]
+    parts.append(np.zeros((*np.shape(spectrum)[:-1], count - middle), like_of(spectrum).dtype))
+    return fft.ifft(np.moveaxis(np.concatenate(parts, axis=-1), -1, axis), axis=axis)

@@ -15,6 +15,7 @@ from scipy.special import _ufuncs
 from tapegrad import numpy_api as _api
 from tapegrad.core.base import Axis, like_of, value_of
 from tapegrad.core.dispatch import contains_tensor
+from tapegrad.core.operators import constant_value
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.tensor import Operand, TensorOrArray
@@ -54,8 +55,8 @@ def _constant(x: Any, what: str) -> np.ndarray:
 
 def _shift(a: Operand, axis: Axis) -> TensorOrArray:
     """The largest value along axes, 0 where it is not finite: a constant that sums do not depend on."""
-    largest = np.max(np.real(value_of(a)), axis=axis, keepdims=True)
-    return np.where(np.isfinite(largest), largest, 0.0).astype(largest.dtype)
+    largest = np.max(np.real(constant_value(a)), axis=axis, keepdims=True)
+    return np.where(np.isfinite(largest), largest, 0.0)
 
 
 def logsumexp(

@@ -36,6 +36,10 @@ COMPARED = {
     "orders": "s = np.sort(X, axis=0)[1, 1] + np.median(X, axis=1)[2] + np.percentile(X, 30.0)",
     "all in order": "s = np.median(X) + np.median(np.round(Y)) * Y[0, 1]",
     "interpolation": "s = np.interp(X, A[0], A[1])[1, 2] + np.interp(Y[0], [-1.0, 2.0], [0.0, 3.0])[1]",
+    "knots": "s = np.interp(A[0], np.cumsum(Y[0]), X[0])[1] + np.interp(X, Y[0], A[1], left=s)[0, 1]",
+    "running sums": "s = np.cumsum(X)[5] + np.cumprod(X[0])[2] + X.cumsum()[7] + np.cumsum(Y, 1)[0, 1]",
+    "choices": "s = np.select([X > 0.7, A > 0.2], [X, Y], 0.5)[1, 2] + np.nan_to_num(X)[0, 1]",
+    "equal steps": "s = np.linspace(s, 2.0)[3] + np.linspace(X[0], X[1], 5, axis=1)[1, 2]",
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
     "determinants": "s = np.linalg.det(X) * np.linalg.det(Y[1:3, 1:3]) + np.linalg.det(X - X)",
@@ -145,6 +149,8 @@ BY_SHAPES = {  # a call of each
     np.fft.ifftshift: "(x, 1)", np.ediff1d: "(x)", np.corrcoef: "(x)",
     np.sort: "(x, axis=0)", np.partition: "(x, 2)", np.median: "(x, axis=1)", np.quantile: "(x, 0.3, axis=1)",
     np.percentile: "(x, 40.0)", np.interp: "(x, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])",
+    np.nan_to_num: "(x, nan=2.0)", np.linspace: "(x[0], x[1], 5)", np.cumsum: "(x)", np.cumprod: "(x)",
+    np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
 }  # fmt: skip
 
 
@@ -187,6 +193,13 @@ def both(f, calls):
         np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
         assert [str(w.message) for w in told] == [str(w.message) for w in wanted_told]
     return compiled
+
+
+def test_a_call_is_not_known_by_its_one_operation_if_it_looks_at_values():
+    both(
+        lambda x: np.sum(np.nan_to_num(x[0] + 1j * x[1]).imag),
+        [(np.where((k % 3 == 2) & (X < 1.0), np.nan, X),) for k in range(16)],
+    )
 
 
 def test_options_of_calls_of_several_operations_are_compared():

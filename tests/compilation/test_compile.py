@@ -27,7 +27,7 @@ from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError, MutationError, ShapeError
 from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import LOOK_BACK, SHORT_ROW
+from tapegrad.kernels.replay.layout import LOOK_BACK, PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.scipy import optimize
 from tests.tiers import DOUBLES_FIRST, every
 
@@ -165,6 +165,7 @@ def test_reductions_have_the_bits_of_numpys(function, n):
 
 
 LENGTHS = [*range(1, 18), FEW - 1, FEW, FEW + 1, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1]
+LENGTHS += [2 * SHORT_ROW + 1, PROGRAM_BLOCK - 9, PROGRAM_BLOCK, PROGRAM_BLOCK + 1]
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)

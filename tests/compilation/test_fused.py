@@ -632,7 +632,7 @@ def test_which_elements_of_a_stretched_operand_are_read(shape, other):
 MANY_ROWS = [  # of each length, in turn
     ((1, 5, 3 * PROGRAM_BLOCK)[(k + i) % 3], m)
     for k, m in enumerate([1, 2, 7, 8, 9, 33, SHORT_ROW - 1, SHORT_ROW, SHORT_ROW + 1]) for i in range(3)
-]  # fmt: skip
+] + [(5, PROGRAM_BLOCK - 23), (40, PROGRAM_BLOCK)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rows", "m"), every(MANY_ROWS, 3))

@@ -175,23 +175,44 @@ def call_row(state: int, at: int) -> int:
 
 def sum_rows(places: int, n: int, count: int) -> int:
     """Sum so many rows of n doubles, each as NumPy does."""
-    begin, x, out = f64(i64(places)[0])[0], i64(places)[1], f64(i64(places)[2])
+    begin, x, out = f64(i64(places)[0])[0], i64(places)[1], i64(places)[2]
     for k in range(count):
-        row = f64(x + 8 * n * k)
-        total, done = -0.0, 0
-        if n >= 8:
-            a, b, c, d = row[0], row[1], row[2], row[3]
-            e, f, g, h = row[4], row[5], row[6], row[7]
-            done = 8
-            while done + 8 <= n:
-                a, b, c, d = a + row[done], b + row[done + 1], c + row[done + 2], d + row[done + 3]
-                e, f, g, h = e + row[done + 4], f + row[done + 5], g + row[done + 6], h + row[done + 7]
-                done += 8
-            total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-        while done < n:
-            total = total + row[done]
-            done += 1
-        out[k] = begin + total
+        row, place = x + 8 * n * k, out + 8 * k
+        if n <= SHORT_ROW:
+            sum_row(row, n, place)
+        else:
+            sum_halves(row, n, place)
+        f64(place)[0] = begin + f64(place)[0]
+    return 1
+
+
+def sum_halves(at: int, n: int, place: int) -> int:
+    """Sum a row to a place: of a long one two halves."""
+    if n <= SHORT_ROW:
+        return sum_row(at, n, place)
+    half, rest = n // 2 - n // 2 % 8, stack(1)
+    sum_halves(at, half, place)
+    sum_halves(at + 8 * half, n - half, rest)
+    f64(place)[0] = f64(place)[0] + f64(rest)[0]
+    return 1
+
+
+def sum_row(at: int, n: int, place: int) -> int:
+    """Sum a short row to a place: eight sums side by side."""
+    row, total, done = f64(at), -0.0, 0
+    if n >= 8:
+        a, b, c, d = row[0], row[1], row[2], row[3]
+        e, f, g, h = row[4], row[5], row[6], row[7]
+        done = 8
+        while done + 8 <= n:
+            a, b, c, d = a + row[done], b + row[done + 1], c + row[done + 2], d + row[done + 3]
+            e, f, g, h = e + row[done + 4], f + row[done + 5], g + row[done + 6], h + row[done + 7]
+            done += 8
+        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    while done < n:
+        total = total + row[done]
+        done += 1
+    f64(place)[0] = total
     return 1
 
 
