@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import copy
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -131,6 +133,100 @@ class Event(NamedTuple):
     told: str = ""
 
 
+class Events(Sequence[Event]):
+    """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
+
+    Attributes
+    ----------
+    ops, attrs, values
+        What they are, and gave.
+    sources
+        Their operands that are neither arguments nor results, in order.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.ops: list[Any] = []
+        self.attrs: list[Attributes] = []
+        self.values: list[Any] = []
+        self.sources: list[Source] = []
+        self._starts, self._operands = array("q", [0]), array("q")  # see `places`
+        self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
+        self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
+        for event in events:
+            self.append(event)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(self._event, range(len(self)))
+
+    @overload
+    def __getitem__(self, k: int) -> Event: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[Event]: ...
+    def __getitem__(self, k: Any) -> Any:
+        found = range(len(self))[k]
+        return self._event(found) if type(found) is int else [*map(self._event, found)]
+
+    def _event(self, k: int) -> Event:
+        at, operands = self._latest
+        if at != k:
+            sources, made = self.sources, Source._make
+            found = [
+                sources[x // KINDS] if x % KINDS == LIVE else made((x % KINDS, x // KINDS))
+                for x in self.places(k)
+            ]
+            operands = tuple(found)
+            self._latest = k, operands
+        more = self._more.get(k, NO_MORE)
+        return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
+
+    def places(self, k: int) -> Iterable[int]:
+        """Return where operands are: `KINDS` times the number, or place among the `sources`, and the kind."""
+        return self._operands[self._starts[k] : self._starts[k + 1]]
+
+    def unusual(self) -> Iterator[tuple[int, Event]]:
+        """Give the operations of which there is more to say, with their numbers."""
+        return ((k, self._event(k)) for k in sorted(self._more))
+
+    def append(self, event: Event) -> None:
+        """Add an operation."""
+        for source in event.operands:
+            if source.kind < LIVE:
+                self._operands.append(KINDS * source.value + source.kind)
+            else:
+                self._operands.append(KINDS * len(self.sources) + LIVE)
+                self.sources.append(source)
+        self._starts.append(len(self._operands))
+        self.ops.append(event.op)
+        self.attrs.append(event.attrs)
+        self.values.append(event.value)
+        if event[4:] != NO_MORE:
+            self._more[len(self) - 1] = event[4:]
+
+    def __setitem__(self, k: int, event: Event) -> None:
+        """Say what an operation is, of as many operands, which are sources again where they were."""
+        for source, place in zip(event.operands, self.places(k), strict=True):
+            if place % KINDS == LIVE:
+                self.sources[place // KINDS] = source
+        self.attrs[k], self.values[k], self._latest = event.attrs, event.value, (-1, ())
+        self._more[k] = event[4:]
+        if event[4:] == NO_MORE:
+            del self._more[k]
+
+    def copy(self) -> Events:
+        """Return the same operations, of which others may be said."""
+        out = Events()
+        for name, column in vars(self).items():
+            setattr(out, name, copy.copy(column))
+        return out
+
+
+NO_MORE = Event(None, (), NO_ATTRIBUTES, None, False)[4:]
+KINDS = 3  # of operands, of which all but arguments and results are one here
+
+
 def means(function: Callable[..., Any], op: Operation) -> bool:
     """Whether a call of a function, or of a method, that was one op is that op whatever the values are."""
     meant: Any = MEANT.get(function, function)
@@ -148,18 +244,18 @@ def is_without_errors(op: Operation) -> bool:
     return isinstance(op, WITHOUT_ERRORS) or op in PRODUCTS
 
 
-def activity(events: Sequence[Event]) -> list[bool]:
+def activity(events: Sequence[Event]) -> Sequence[int]:
     """Of which events the results depend on the arguments."""
-    active: list[bool] = []
+    active = bytearray()
     for event in events:
         passive = isinstance(event.op, Passive)
         active.append(not passive and any(is_active(source, active) for source in event.operands))
     return active
 
 
-def is_active(source: Source, active: Sequence[bool]) -> bool:
+def is_active(source: Source, active: Sequence[int]) -> bool:
     """Whether an operand depends on the arguments."""
-    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value])
+    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value] != 0)
 
 
 class History(NamedTuple):
@@ -228,11 +324,11 @@ class Trace(NamedTuple):
     histories: list[History]
     held: int
 
-    def events(self, found: History) -> tuple[list[Event], int]:
+    def events(self, found: History) -> tuple[Events, int]:
         """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
         known: dict[Any, Source] = {x: Source(ARGUMENT, k) for k, x in enumerate(self.histories)}
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
-        events: list[Event] = []
+        events = Events()
         entries, count = self.entries, len(self.entries) // WIDTH
         used = _used(entries) if FLAT in entries[2::WIDTH] else set()
         entries.reverse()  # as the last ones are taken off in no time

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.computing import BROADCAST, CONSTANT, MATMUL
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Events, Source
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.paths import Computation, Path
 from tapegrad.compilation.planning import WARM, Planning
@@ -81,7 +81,7 @@ class LaneEvents:
 
     def __init__(self, program: Program, result: int, n: int) -> None:
         self._n, self._program = n, program
-        self.events: list[Event] = []
+        self.events = Events()
         self.taken: list[tuple[int, int, Taken]] = []
         self.arguments = [np.repeat(x[None], n, 0) for x in program.arguments]
         self._values: list[Any] = []
@@ -94,7 +94,7 @@ class LaneEvents:
 
     def _lifted(self, k: int) -> Source:
         event = self._program.events[k]
-        op, live = event.op, self._program.live[k]
+        op, live = event.op, self._program.live(k)
         if k in self._program.anew:
             raise NoLanes(op.name)
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
@@ -121,7 +121,7 @@ class LaneEvents:
 
     def _elementwise(self, k: int) -> Source:
         """Operands of fewer axes get others behind the lanes."""
-        event, live = self._program.events[k], self._program.live[k]
+        event, live = self._program.events[k], self._program.live(k)
         ndim = self._program.values[k].ndim
         operands: list[Operand] = []
         for q, source in enumerate(event.operands):
@@ -134,7 +134,7 @@ class LaneEvents:
 
     def _product(self, k: int) -> Source:
         """A product of matrices and vectors: of vectors with lanes they are columns or rows."""
-        event, live = self._program.events[k], self._program.live[k]
+        event, live = self._program.events[k], self._program.live(k)
         a, b = (self._operand(k, q) for q in range(2))
         laned = [source.kind < LIVE for source in event.operands]
         ranks = [np.ndim(x) for x in live]
@@ -193,7 +193,7 @@ class LaneEvents:
         return self._program.events[x.event].operands[x.operand]
 
     def _buffer(self, x: Taken) -> np.ndarray:
-        buffer: np.ndarray = self._program.live[x.event][x.operand]
+        buffer: np.ndarray = self._program.live(x.event)[x.operand]
         return buffer if x.seen is None else x.seen(buffer)
 
     def _value(self, source: Source) -> Any:
@@ -203,7 +203,7 @@ class LaneEvents:
 
     def copies(self, program: Program) -> list[tuple[np.ndarray, np.ndarray]]:
         """Buffers of a program of these events, and in the program without lanes what they are to take."""
-        return [(program.live[k][q], self._buffer(x)) for k, q, x in self.taken]
+        return [(program.live(k)[q], self._buffer(x)) for k, q, x in self.taken]
 
 
 class Lanes(Computation):

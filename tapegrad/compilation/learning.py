@@ -158,14 +158,16 @@ class Learning:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
-        events = list(map(in_order, events))
+        for k, event in events.unusual():
+            if event.order is not None:
+                events[k] = in_order(event)
         for path in paths:
             events = loosened(events, path.program.events, path.program.arguments)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return
         self.reason, self.known = "", 0
-        large = not all(event.known for event in events)
+        large = not all(event.known for _, event in events.unusual())
         if large:
             pool.give_back()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
+SOME_WORDS = 1024 * layout.EVENT_SIZE
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
 
@@ -254,7 +255,7 @@ class Path(Computation):
             second += how and f" {how}"
         compared = ops > NO_OP
         for k in np.flatnonzero(self.words[:-1, layout.EVENT_CALL]):
-            call = events[k].call
+            call = events[int(k)].call
             compared[k : k + (1 if call is None else call.events)] = True
         by_python = tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
@@ -269,6 +270,8 @@ class Path(Computation):
         words = array("q")
         for k, event in enumerate(self.program.events):
             background.pause()
+            if len(words) == SOME_WORDS:  # as all of them would take as much once more
+                self._write_words(k, words)
             part = "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             usable = usable and event.writes is None
@@ -288,7 +291,13 @@ class Path(Computation):
                 usable = usable and found[place + 1] != 0
             found[layout.EVENT_OP] = id(event.op) if usable else NO_OP
             words.fromlist(found)
-        self.words[:-1] = np.frombuffer(words, np.int64).reshape(-1, layout.EVENT_SIZE)
+        self._write_words(len(self.program.events), words)
+
+    def _write_words(self, end: int, words: array[int]) -> None:
+        """Write the words of the events before one, and let go of them."""
+        rows = np.array(words, np.int64).reshape(-1, layout.EVENT_SIZE)
+        self.words[end - len(rows) : end] = rows
+        del words[:]
 
 
 class Product(Computation):
@@ -315,7 +324,7 @@ class Product(Computation):
         if program.shared < n:
             raise ValueError("an operand is not equal to itself")
         for k in unused:  # nobody reads them; if somebody did, it were to be seen
-            target = program.targets[k]
+            target = program.target(k)
             if target is not None and target.dtype.kind in "fc":
                 target.fill(np.nan)
         self._looked_at = of.looked_at
