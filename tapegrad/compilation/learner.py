@@ -15,26 +15,21 @@ import numpy as np
 from tapegrad.compilation.events import (
     FLAT,
     NO_ATTRIBUTES,
-    OUTSIDE,
-    RETURNED,
     UNKNOWN,
-    WIDTH,
     WRITE,
-    WRITTEN,
     Brought,
     Called,
     Flat,
     History,
     Several,
-    Trace,
     is_by_shapes,
     means,
-    operands_of,
     record_of,
 )
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.methods import UPDATES
 from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
+from tapegrad.compilation.traces import OUTSIDE, RETURNED, WIDTH, WRITTEN, Trace, operands_of
 from tapegrad.core import dispatch
 from tapegrad.core.base import Handle, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of

@@ -12,11 +12,13 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.equality import loosened
-from tapegrad.compilation.events import RESULT, WIDTH, History, Source, Trace, Unlearnable
+from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.memory import MOST_STEPS
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
+from tapegrad.compilation.traces import WIDTH, Trace
 from tapegrad.compilation.varying import in_order
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
@@ -167,7 +169,7 @@ class Learning:
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return
         self.reason, self.known = "", 0
-        large = not all(event.known for _, event in events.unusual())
+        large = len(events) > MOST_STEPS or not all(event.known for _, event in events.unusual())
         if large:
             pool.give_back()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of

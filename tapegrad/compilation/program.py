@@ -16,8 +16,8 @@ from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
-    KINDS,
     LIVE,
+    OPERAND_KINDS,
     PARTS,
     POWER,
     PYTHON_S,
@@ -285,7 +285,7 @@ class Program:
     def live(self, k: int) -> list[Any]:
         """Return buffers of an event's operands: those of numbers and arrays take what a call brings."""
         of_kind = self.arguments, self.values, self._brought
-        return [of_kind[place % KINDS][place // KINDS] for place in self.events.places(k)]
+        return [of_kind[place % OPERAND_KINDS][place // OPERAND_KINDS] for place in self.events.places(k)]
 
     def target(self, k: int) -> np.ndarray | None:
         """Return what takes the value of an event; nothing for views."""
