@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -307,13 +307,17 @@ class Product(Computation):
     ----------
     direction
         A buffer for each leaf of the arguments.
+    gradients
+        What each gets of the gradient, as events of the program.
+    looked_at
+        Events whose rules look at values.
     """
 
     def __init__(self, path: Path) -> None:
         of, n = GradientEvents(path.program, path.result), len(path.program.events)
         self.direction = [np.zeros_like(x, order="C") for x in path.program.arguments]
-        pairs = zip(of.gradients, self.direction, strict=True)
-        moving = [(g, v) for g, v in pairs if g is not None and g.kind in (ARGUMENT, RESULT)]
+        self.gradients, self.looked_at = of.gradients, of.looked_at
+        moving = [(g, v) for g, v in zip(of.gradients, self.direction, strict=True) if is_moving(g)]
         read = read_in_reverse(of.events, [g for g, _ in moving])
         for k in range(len(of.events) - 1, n - 1, -1):  # what is computed of what is read is read too
             if k in read:
@@ -327,20 +331,24 @@ class Product(Computation):
             target = program.target(k)
             if target is not None and target.dtype.kind in "fc":
                 target.fill(np.nan)
-        self._looked_at = of.looked_at
         super().__init__(program, Reverse(program, moving), path.begin, n)
         self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
 
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows, or by a plan behind those of the path."""
-        if begin != self.program.shared or self._looked_at:
+        if begin != self.program.shared or self.looked_at:
             return super().compute(begin, pull, reported)
         by_rows = functools.partial(super().compute, begin, pull, reported)
         return self.planning.run(reported) or self._unplanned(self.planning, reported, by_rows)
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""
-        return all(is_as_before(self.program, j) for j in self._looked_at)
+        return all(is_as_before(self.program, j) for j in self.looked_at)
+
+
+def is_moving(gradient: Source | None) -> TypeGuard[Source]:
+    """Whether a gradient by an argument is another one for other arguments."""
+    return gradient is not None and gradient.kind in (ARGUMENT, RESULT)
 
 
 def _number(buffer: np.ndarray) -> tuple[Address, int]:
