@@ -71,8 +71,9 @@ class Learning:
 
     @property
     def learns(self) -> bool:
-        """Whether a call that follows no path is learned from."""
-        return max(self.attempts, self.known) < MOST_PATHS and not self.tasks
+        """Whether a call that follows no path is learned from: not in vain, as listing it takes long too."""
+        wanted = max(self.attempts, self.known) < MOST_PATHS and not self.tasks
+        return wanted and (self.at_once or not background.is_full())
 
     # ------------------------------------------------------------ what a call asks for that has the lock
 
