@@ -51,15 +51,16 @@ NO_SIZE = {
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
-    "compilation/learning.py": {"MOST_PATHS"},
+    "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
-    "compilation/paths.py": {"NO_OP", "MOST_PLANS"},
+    "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
     "compilation/calls.py": {"LIVE"},
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
+    "compilation/traces.py": {"LIVE"},
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},

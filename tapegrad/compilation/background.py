@@ -118,8 +118,8 @@ def submit(owner: Owner, held: int = 0, seconds: float = 0.0) -> bool:
 
     The work keeps so many bytes, and takes some `seconds`.
     """
-    full = held and _jobs and held + sum(job.held for job in _jobs.copy()) > MOST_HELD
-    if full or len(_jobs) >= MOST_JOBS or _ended.is_set():
+    refused = held and _jobs and held + sum(job.held for job in _jobs.copy()) > MOST_HELD
+    if refused or is_full() or _ended.is_set():
         return False
     job = _Job(owner, held, time.perf_counter() + max(seconds, SHARE * PIECE))
     if not _jobs:
@@ -136,6 +136,11 @@ def submit(owner: Owner, held: int = 0, seconds: float = 0.0) -> bool:
         finally:
             _starting.release()
     return True
+
+
+def is_full() -> bool:
+    """Whether no more jobs are taken."""
+    return len(_jobs) >= MOST_JOBS
 
 
 def pause() -> None:

@@ -48,9 +48,10 @@ class Comparison:
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
-        event, live = self._program.events[k], self._program.live[k][q]
+        event = self._program.events[k]
         source = event.operands[q]
         if source.kind == LIVE:
+            live = self._program.live(k)[q]
             usable = is_same_for_numbers(self._program, k, q)
             usable = usable and not (q and event.op is POWER and np.ndim(live) == 0)
             return _live(live, event) if usable else (layout.THIS_OBJECT, 0)
@@ -77,7 +78,7 @@ class Comparison:
     def restore(self, k: int, call: Called) -> None:
         """Let operands of a call be those that it makes of shapes, as an event by itself may have others."""
         for j, q, value in call.constants:
-            self._program.live[k + j][q][...] = value
+            self._program.live(k + j)[q][...] = value
 
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one."""
@@ -91,7 +92,7 @@ class Comparison:
         kind, several = (0, ()) if call.kind is None else (id(call.kind), handles)
         constants = []
         for j, q, value in call.constants:
-            buffer = self._program.live[k + j][q]
+            buffer = self._program.live(k + j)[q]
             constant = np.empty_like(buffer)
             constant[...] = value
             self.kept.append(constant)
@@ -186,7 +187,7 @@ class Comparison:
         source = self._program.events[k].operands[q]
         if source.kind < LIVE:
             return x is self.handle(source)
-        buffer = self._program.live[k][q]
+        buffer = self._program.live(k)[q]
         if (
             source.kind == LIVE
             and type(x) is np.ndarray
@@ -230,7 +231,7 @@ class Comparison:
 
     def _has_others(self, k: int, kinds: str) -> bool:
         """Whether an operand that is no number of Python's is of such numbers."""
-        pairs = zip(self._program.events[k].operands, self._program.live[k], strict=True)
+        pairs = zip(self._program.events[k].operands, self._program.live(k), strict=True)
         return any(
             (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
             for source, x in pairs
@@ -298,7 +299,7 @@ def is_constant(x: Handle) -> bool:
 
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
-    live, operands = program.live[k], program.events[k].operands
+    live, operands = program.live(k), program.events[k].operands
     if live[q].ndim or live[q].dtype.char != "d":
         return True
     return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)

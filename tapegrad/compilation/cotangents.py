@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tapegrad.compilation.events import Source, is_active
@@ -23,12 +25,18 @@ class Cotangents:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
+        self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
         self._blocks: list[Block] = []  # of the event at work
         self._idle: dict[tuple[str, int], list[Block]] = {}  # blocks, by what they hold
 
     def _kinds(self) -> set[str]:
         """Dtypes of which there may be sums."""
         return {x.dtype.char for x in self.program.values if x.dtype.char in "df"}
+
+    def _number(self, value: Any, dtype: np.dtype) -> np.ndarray:
+        """A constant, an array for all that read one of these bits."""
+        made = np.array(value, dtype)
+        return self._numbers.setdefault((dtype.char, made.tobytes()), made)
 
     def _total(self, kind: str) -> np.ndarray:
         """A number that takes a sum, by the rows of a group."""

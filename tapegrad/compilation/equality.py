@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, Event, Source
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, POWER, PYTHON_S, Event, Events, Source
 from tapegrad.compilation.varying import COMPUTED, TAKING, VARYING, Varying, varying_of
 
 
-def loosened(events: list[Event], known: Sequence[Event], arguments: Sequence[np.ndarray]) -> list[Event]:
+def loosened(events: Events, known: Events, arguments: Sequence[np.ndarray]) -> Events:
     """Return events with exponents, or elements, that calls bring, where those of known events are others.
 
     Where the events differ in anything else they are returned as they are.
     """
     if len(events) != len(known):
         return events
-    found = []
+    found = Events()
     for x, y in zip(events, known, strict=True):
         background.pause()
         if x.op is y.op and x.op in TAKING and x.writes is None and not alike(x.attrs, y.attrs):

@@ -14,6 +14,7 @@ import numpy as np
 from tapegrad.compilation import background, methods
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
+from tapegrad.compilation.lanes import PRODUCTS
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
@@ -23,6 +24,7 @@ from tapegrad.compilation.wanted import (
     VALUE,
     VALUE_AND_GRADIENT,
     Wanted,
+    direction_of,
 )
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, has_tangent
@@ -245,13 +247,19 @@ class Compiled(Programmed):
         threads: int,
     ) -> Any:
         """Return the results of calls at once, where Python may be skipped; else None."""
-        if not self._how[1] or any(cut for j, cut in enumerate(sliced) if j not in self._where[0]):
+        directed = what in PRODUCTS
+        places = (*self._where[0], *[len(args) - 1] * directed)
+        if not self._how[1] or any(cut for j, cut in enumerate(sliced) if j not in places):
             return None
-        call = Call(what or "compile", self.plain, self._where, tuple(args), {})
+        call = Call(what or "compile", self.plain, self._where, tuple(args), {}, directed)
         kind = self._kind(call)
-        leaves = [x for j in self._where[0] for x in flatten(wholes[j])[0]]
+        leaves = [x for j in places for x in flatten(wholes[j])[0]]
         if kind is None or not all(isinstance(x, np.ndarray) for x in leaves):
             return None
+        if directed:
+            direction_of(call)  # which refuses what is none
+            if not _are_directions(leaves):
+                return None
         others = Others(*call.others())
         found = kind.in_lanes(leaves, others, what, threads)
         if found is None:
@@ -367,6 +375,13 @@ class Compiled(Programmed):
 
 
 _every: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+def _are_directions(leaves: Sequence[np.ndarray]) -> bool:
+    """Whether the second half of some arrays are as those of the first, and these of one dtype."""
+    count, odd = divmod(len(leaves), 2)
+    pairs = zip(leaves[:count], leaves[count:], strict=False)
+    return not odd and all(x.shape == v.shape and x.dtype == v.dtype for x, v in pairs)
 
 
 def _forget(kinds: dict[Any, Kind]) -> None:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.computing import BROADCAST, CONSTANT, MATMUL
-from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, Event, Source
+from tapegrad.compilation.computing import BROADCAST, CONSTANT, MATMUL, number_of
+from tapegrad.compilation.events import ARGUMENT, FIXED, LIVE, RESULT, SHARED, Event, Events, Source
 from tapegrad.compilation.passive import Operation, Passive
-from tapegrad.compilation.paths import Computation, Path
+from tapegrad.compilation.paths import Computation, Path, is_moving
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse
@@ -34,25 +34,30 @@ GETITEM = REGISTRY["getitem"]
 MULTIPLY, SUM, PROD, CUMPROD = (MEANING[f] for f in (np.multiply, np.sum, np.prod, np.cumprod))
 
 
+JACOBIAN, PRODUCTS = "jacobian", ("hvp", "vhp")
+
+
 class NoLanes(Exception):
     """An operation has no form with lanes; the text names it."""
 
 
-def size_of_block(path: Path, n: int, by_rows: bool) -> int:
+def size_of_block(path: Path, n: int, what: str) -> int:
     """How many of n instances are a block, each of one lane or one for each element of its result."""
-    most = min(LANES, max(FEWEST, MOST_BYTES // _bytes_of_instance(path, by_rows)))
+    most = min(LANES, max(FEWEST, MOST_BYTES // _bytes_of_instance(path, what)))
     return int(min(most, 1 << max(FEWEST.bit_length() - 1, (n - 1).bit_length())))
 
 
-def count_threads(path: Path, n: int, by_rows: bool, most: int) -> int:
+def count_threads(path: Path, n: int, what: str, most: int) -> int:
     """How many threads, at most as given, have enough to do with n instances."""
-    work = n * _bytes_of_instance(path, by_rows) // THREAD_BYTES
-    return max(1, min(most, work, -(-n // size_of_block(path, n, by_rows))))
+    work = n * _bytes_of_instance(path, what) // THREAD_BYTES
+    return max(1, min(most, work, -(-n // size_of_block(path, n, what))))
 
 
-def _bytes_of_instance(path: Path, by_rows: bool) -> int:
-    held = sum(x.nbytes for x in path.program.values if x.flags.owndata) + 1
-    return held * (path.program.values[path.result].size if by_rows else 1)
+def _bytes_of_instance(path: Path, what: str) -> int:
+    product = path.product if what in PRODUCTS else None
+    values = (path if product is None else product).program.values
+    held = sum(x.nbytes for x in values if x.flags.owndata) + 1
+    return held * (path.program.values[path.result].size if what == JACOBIAN else 1)
 
 
 class Taken(NamedTuple):
@@ -73,28 +78,27 @@ class LaneEvents:
     ----------
     events
         The operations.
-    result
-        The number of that which gives the result.
+    found
+        What stands for each event of the program.
     taken
         Operands that a call of the program has brought, by the event and the number of the operand here.
     """
 
-    def __init__(self, program: Program, result: int, n: int) -> None:
+    def __init__(self, program: Program, last: int, n: int) -> None:
         self._n, self._program = n, program
-        self.events: list[Event] = []
+        self.events = Events()
         self.taken: list[tuple[int, int, Taken]] = []
         self.arguments = [np.repeat(x[None], n, 0) for x in program.arguments]
         self._values: list[Any] = []
-        self._found: list[Source] = []  # by events of the program
+        self.found: list[Source] = []
         with np.errstate(all="ignore"):
-            for k in range(result + 1):
+            for k in range(last + 1):
                 background.pause()
-                self._found.append(self._lifted(k))
-        self.result: int = self._found[result].value
+                self.found.append(self._lifted(k))
 
     def _lifted(self, k: int) -> Source:
         event = self._program.events[k]
-        op, live = event.op, self._program.live[k]
+        op, live = event.op, self._program.live(k)
         if k in self._program.anew:
             raise NoLanes(op.name)
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
@@ -121,7 +125,7 @@ class LaneEvents:
 
     def _elementwise(self, k: int) -> Source:
         """Operands of fewer axes get others behind the lanes."""
-        event, live = self._program.events[k], self._program.live[k]
+        event, live = self._program.events[k], self._program.live(k)
         ndim = self._program.values[k].ndim
         operands: list[Operand] = []
         for q, source in enumerate(event.operands):
@@ -134,7 +138,7 @@ class LaneEvents:
 
     def _product(self, k: int) -> Source:
         """A product of matrices and vectors: of vectors with lanes they are columns or rows."""
-        event, live = self._program.events[k], self._program.live[k]
+        event, live = self._program.events[k], self._program.live(k)
         a, b = (self._operand(k, q) for q in range(2))
         laned = [source.kind < LIVE for source in event.operands]
         ranks = [np.ndim(x) for x in live]
@@ -156,9 +160,12 @@ class LaneEvents:
     def _operand(self, k: int, q: int) -> Operand:
         source = self._program.events[k].operands[q]
         if source.kind == RESULT:
-            found: Source = self._found[source.value]
-            return found
+            return self.lifted(source)
         return source if source.kind in (ARGUMENT, FIXED) else Taken(k, q)
+
+    def lifted(self, source: Source) -> Source:
+        """What stands for an argument or a result of the program."""
+        return self.found[source.value] if source.kind == RESULT else source
 
     def _with_lanes(self, k: int, q: int) -> Operand:
         found = self._operand(k, q)
@@ -190,10 +197,11 @@ class LaneEvents:
         buffer = self._buffer(x)
         if buffer.ndim:
             return Source(LIVE, buffer.copy(order="C"))
-        return self._program.events[x.event].operands[x.operand]
+        source = self._program.events[x.event].operands[x.operand]
+        return Source(LIVE, number_of(buffer)) if source.kind == SHARED else source
 
     def _buffer(self, x: Taken) -> np.ndarray:
-        buffer: np.ndarray = self._program.live[x.event][x.operand]
+        buffer: np.ndarray = self._program.live(x.event)[x.operand]
         return buffer if x.seen is None else x.seen(buffer)
 
     def _value(self, source: Source) -> Any:
@@ -203,30 +211,41 @@ class LaneEvents:
 
     def copies(self, program: Program) -> list[tuple[np.ndarray, np.ndarray]]:
         """Buffers of a program of these events, and in the program without lanes what they are to take."""
-        return [(program.live[k][q], self._buffer(x)) for k, q, x in self.taken]
+        return [(program.live(k)[q], self._buffer(x)) for k, q, x in self.taken]
 
 
 class Lanes(Computation):
     """What computes a block of instances of a path, whose other operands are those of its latest call.
 
-    Each instance has one lane; if Jacobians are wanted, one for each of their rows, which come `by_rows`.
+    Each instance has one lane; if Jacobians are wanted, one for each of their rows. Hessians are multiplied
+    by directions, which come behind the leaves of the arguments.
     """
 
-    def __init__(self, path: Path, n: int, by_rows: bool) -> None:
-        shape = path.program.values[path.result].shape
+    def __init__(self, path: Path, n: int, what: str) -> None:
+        shape, by_rows = path.program.values[path.result].shape, what == JACOBIAN
+        product = path.product if what in PRODUCTS else None
+        of = path.program if product is None else product.program
+        last = path.result if product is None else len(of.events) - 1
         self._each = rows = math.prod(shape) if by_rows else 1  # lanes of an instance
-        lifted = LaneEvents(path.program, path.result, n * rows)
+        lifted = LaneEvents(of, last, n * rows)
         exact = [True] * len(lifted.events)
         program = Program(lifted.events, lifted.arguments, exact=exact)
-        self.n, self.result = n, lifted.result
+        self.n, self.result = n, lifted.found[path.result].value
         out, self._rows = program.values[self.result], shape if by_rows else None
         seed = np.tile(np.eye(rows, dtype=out.dtype), (n, 1)) if by_rows else np.ones_like(out)
         pulls = path.is_number or (by_rows and out.dtype.kind == "f")
-        root = Source(RESULT, self.result), np.array(seed.reshape(out.shape), order="C")
-        super().__init__(program, Reverse(program, [root]) if pulls else None, path.begin, 0)
+        roots = [(Source(RESULT, self.result), np.array(seed.reshape(out.shape), order="C"))]
+        self._directions: list[np.ndarray] = []
+        if product is not None:
+            self._directions = [np.zeros_like(x, order="C") for x in program.arguments]
+            pairs = zip(product.gradients, self._directions, strict=True)
+            roots = [(lifted.lifted(g), v) for g, v in pairs if is_moving(g)]
+            if any(program.buffer(g).shape != v.shape for g, v in roots):
+                raise NoLanes("a gradient")
+        super().__init__(program, Reverse(program, roots) if pulls else None, path.begin, 0)
         gradients = self.reverse.gradients if pulls else ()
-        pairs = zip(gradients, program.arguments, strict=pulls)
-        self._derivatives = [np.broadcast_to(0.0 if g is None else g, x.shape) for g, x in pairs]
+        found = zip(gradients, program.arguments, strict=pulls)
+        self._derivatives = [np.broadcast_to(0.0 if g is None else g, x.shape) for g, x in found]
         self._copies, self.plans = lifted.copies(program), {}
         self.compared = [False, False]
         for pull in (False, True)[: 1 + pulls]:
@@ -256,7 +275,7 @@ class Lanes(Computation):
         These arrays are the program's own. Lanes that are left over compute the last instance again.
         """
         each, count = self._each, len(leaves[0])
-        for buffer, x in zip(self.program.arguments, leaves, strict=True):
+        for buffer, x in zip((*self.program.arguments, *self._directions), leaves, strict=True):
             lanes = buffer.reshape(self.n, each, *x.shape[1:])
             lanes[:count] = x[:, None]
             lanes[count:] = x[-1]

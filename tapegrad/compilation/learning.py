@@ -12,11 +12,13 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.equality import loosened
-from tapegrad.compilation.events import RESULT, WIDTH, History, Source, Trace, Unlearnable
+from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.memory import MOST_STEPS
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
+from tapegrad.compilation.traces import WIDTH, Trace
 from tapegrad.compilation.varying import in_order
 from tapegrad.config import compiling_setting
 from tapegrad.tape import pool
@@ -69,8 +71,9 @@ class Learning:
 
     @property
     def learns(self) -> bool:
-        """Whether a call that follows no path is learned from."""
-        return max(self.attempts, self.known) < MOST_PATHS and not self.tasks
+        """Whether a call that follows no path is learned from: not in vain, as listing it takes long too."""
+        wanted = max(self.attempts, self.known) < MOST_PATHS and not self.tasks
+        return wanted and (self.at_once or not background.is_full())
 
     # ------------------------------------------------------------ what a call asks for that has the lock
 
@@ -158,14 +161,16 @@ class Learning:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
         events, result = trace.events(history)
-        events = list(map(in_order, events))
+        for k, event in events.unusual():
+            if event.order is not None:
+                events[k] = in_order(event)
         for path in paths:
             events = loosened(events, path.program.events, path.program.arguments)
         if any(path.is_of(events, Source(RESULT, result)) for path in paths):
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return
         self.reason, self.known = "", 0
-        large = not all(event.known for event in events)
+        large = len(events) > MOST_STEPS or not all(event.known for _, event in events.unusual())
         if large:
             pool.give_back()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of

@@ -150,7 +150,7 @@ class Leaver(Follower):
                     value = forward_of(event, given) if known else apply_event(event, given)._v
         finally:
             _enabled.set(before)
-        target = self.program.targets[j]
+        target = self.program.target(j)
         if j >= self._computed and target is not None:  # nobody has seen it
             target[...] = value
 
@@ -228,7 +228,7 @@ class Leaver(Follower):
             return self.arguments[source.value]
         if source.kind == RESULT:
             return self._recorded[source.value]
-        return operand_value(source, self.program.live[j][q])
+        return operand_value(source, self.program.live(j)[q])
 
     def wrap(self, value: Operand, tape: Any = None, at: int | None = None) -> Handle:
         """Return the Tensor of a result just recorded: the one that was given out for it, or another."""

@@ -125,7 +125,7 @@ class Matcher(Leaver):
         """Whether an op comes next that rows can compute as Python does."""
         program = self.program
         known = k < len(program.events) and (k not in program.anew or k in program.renewals)
-        return known and program.events[k].op is op and program.exact[k]
+        return known and program.events.ops[k] is op and program.exact[k] != 0
 
     def applied(self) -> None:
         """Let nobody see the operands of an op that has been computed."""
@@ -142,7 +142,7 @@ class Matcher(Leaver):
         event = self.program.events[k]
         if event.op is not RESHAPE or event.is_view:
             return placed != "copied"
-        return placed == "copied" or view_of(event.op, event.attrs, self.program.live[k][0]) is None
+        return placed == "copied" or view_of(event.op, event.attrs, self.program.live(k)[0]) is None
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -183,7 +183,7 @@ class Matcher(Leaver):
             return None
         varying = varying_of(event.attrs)
         taken = event.op is TAKE or varying is not None
-        taken = taken and self.program.exact[k] and self._is_handled()
+        taken = taken and self.program.exact[k] != 0 and self._is_handled()
         if not taken and (varying is not None or not self.program.views[k]):
             return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
@@ -222,7 +222,7 @@ class Matcher(Leaver):
             self.program.attrs[k].update(attrs or {})
         self.by_python.add(k)
         if op is not POWER:  # of which the operator and NumPy's function differ in the last bits
-            target = self.program.targets[k]
+            target = self.program.target(k)
             if target is not None:
                 target[...] = value
             self._computed = k + 1

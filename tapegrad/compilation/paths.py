@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
+SOME_WORDS = 1024 * layout.EVENT_SIZE
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
 
@@ -254,7 +255,7 @@ class Path(Computation):
             second += how and f" {how}"
         compared = ops > NO_OP
         for k in np.flatnonzero(self.words[:-1, layout.EVENT_CALL]):
-            call = events[k].call
+            call = events[int(k)].call
             compared[k : k + (1 if call is None else call.events)] = True
         by_python = tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
@@ -269,6 +270,8 @@ class Path(Computation):
         words = array("q")
         for k, event in enumerate(self.program.events):
             background.pause()
+            if len(words) == SOME_WORDS:  # as all of them would take as much once more
+                self._write_words(k, words)
             part = "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
             usable = usable and event.writes is None
@@ -288,7 +291,13 @@ class Path(Computation):
                 usable = usable and found[place + 1] != 0
             found[layout.EVENT_OP] = id(event.op) if usable else NO_OP
             words.fromlist(found)
-        self.words[:-1] = np.frombuffer(words, np.int64).reshape(-1, layout.EVENT_SIZE)
+        self._write_words(len(self.program.events), words)
+
+    def _write_words(self, end: int, words: array[int]) -> None:
+        """Write the words of the events before one, and let go of them."""
+        rows = np.array(words, np.int64).reshape(-1, layout.EVENT_SIZE)
+        self.words[end - len(rows) : end] = rows
+        del words[:]
 
 
 class Product(Computation):
@@ -298,13 +307,17 @@ class Product(Computation):
     ----------
     direction
         A buffer for each leaf of the arguments.
+    gradients
+        What each gets of the gradient, as events of the program.
+    looked_at
+        Events whose rules look at values.
     """
 
     def __init__(self, path: Path) -> None:
         of, n = GradientEvents(path.program, path.result), len(path.program.events)
         self.direction = [np.zeros_like(x, order="C") for x in path.program.arguments]
-        pairs = zip(of.gradients, self.direction, strict=True)
-        moving = [(g, v) for g, v in pairs if g is not None and g.kind in (ARGUMENT, RESULT)]
+        self.gradients, self.looked_at = of.gradients, of.looked_at
+        moving = [(g, v) for g, v in zip(of.gradients, self.direction, strict=True) if is_moving(g)]
         read = read_in_reverse(of.events, [g for g, _ in moving])
         for k in range(len(of.events) - 1, n - 1, -1):  # what is computed of what is read is read too
             if k in read:
@@ -315,23 +328,27 @@ class Product(Computation):
         if program.shared < n:
             raise ValueError("an operand is not equal to itself")
         for k in unused:  # nobody reads them; if somebody did, it were to be seen
-            target = program.targets[k]
+            target = program.target(k)
             if target is not None and target.dtype.kind in "fc":
                 target.fill(np.nan)
-        self._looked_at = of.looked_at
         super().__init__(program, Reverse(program, moving), path.begin, n)
         self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
 
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows, or by a plan behind those of the path."""
-        if begin != self.program.shared or self._looked_at:
+        if begin != self.program.shared or self.looked_at:
             return super().compute(begin, pull, reported)
         by_rows = functools.partial(super().compute, begin, pull, reported)
         return self.planning.run(reported) or self._unplanned(self.planning, reported, by_rows)
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""
-        return all(is_as_before(self.program, j) for j in self._looked_at)
+        return all(is_as_before(self.program, j) for j in self.looked_at)
+
+
+def is_moving(gradient: Source | None) -> TypeGuard[Source]:
+    """Whether a gradient by an argument is another one for other arguments."""
+    return gradient is not None and gradient.kind in (ARGUMENT, RESULT)
 
 
 def _number(buffer: np.ndarray) -> tuple[Address, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
     LIVE,
+    OPERAND_KINDS,
     PARTS,
     POWER,
     PYTHON_S,
@@ -24,6 +25,7 @@ from tapegrad.compilation.events import (
     SHARED,
     WRITE,
     Event,
+    Events,
     Source,
     activity,
     is_number_view,
@@ -108,19 +110,15 @@ class Program:
     Attributes
     ----------
     events
-        Its operations: the list that it is given, whose events then keep no arrays but the program's.
+        Its operations: those that it is given, which then keep no arrays but the program's.
     arguments
         A buffer for each leaf of the arguments.
     places
         What writes to these; for a double a memoryview, which is quicker.
     values
         A buffer for the result of each event; that of a view is the view.
-    targets
-        What takes these values; nothing for views.
     read_only
         Events whose values could be written to, but are read-only, as those of `np.diag`.
-    live
-        For each event, buffers of its operands: those of numbers and arrays take what a call brings.
     copies
         What takes large arrays.
     attrs
@@ -139,8 +137,6 @@ class Program:
         Whether some operation warns of invalid values in words of its own.
     written, seen
         The writes, by their numbers; and the events by which a view written to sees the result.
-    operands_brought
-        Sources and buffers of the operands that calls bring, and of those that are fixed, in order.
     exact
         Of which events the rows give the bits of recording; of others Python computes the value.
     shared
@@ -150,8 +146,8 @@ class Program:
     """
 
     def __init__(
-        self, events: list[Event], arguments: Iterable[Any], others: Sequence[Program] = (),
-        exact: list[bool] | None = None, unused: Collection[int] = (),
+        self, events: Events, arguments: Iterable[Any], others: Sequence[Program] = (),
+        exact: Sequence[int] | None = None, unused: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
         if before is None:
@@ -163,14 +159,13 @@ class Program:
             for buffer, x in zip(self.arguments, arguments, strict=True):
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
-        self.values: list[np.ndarray] = []
-        self.targets: list[np.ndarray | None] = []
+        self.values: list[np.ndarray] = events.values  # up to the event at hand
         self.read_only: set[int] = (
             set() if before is None else {k for k in before.read_only if k < self.shared}
         )
-        self.live: list[list[Any]] = []
-        self.attrs: list[Attributes] = []
-        self.views: list[bool] = []
+        self._brought: list[Any] = []  # buffers of the operands that are `sources` of the events
+        self.attrs = events.attrs
+        self.views = bytearray()
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
@@ -189,27 +184,21 @@ class Program:
         self.rows.seal()
         self.active = activity(events)
         self.owners: Sequence[int] = range(len(events))
-        if any(event.writes is not None for event in events):
-            self.owners = [k if event.writes is None else event.writes for k, event in enumerate(events)]
+        written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
+        if written:
+            self.owners = [written.get(k, k) for k in range(len(events))]
         self._find_writes()
-        self.warns = any(event.told for event in events)
-        self.anew = [k for k, event in enumerate(events) if is_computed_anew(event)]
-        self.operands_brought = [
-            (source, x)
-            for event, live in zip(self.events, self.live, strict=True)
-            for source, x in zip(event.operands, live, strict=True)
-            if source.kind >= LIVE
-        ]
-        known = [] if before is None else before.exact[: self.shared]
-        self.exact: list[bool] = self._verified(given, known) if exact is None else exact
+        self.warns = any(event.told for _, event in events.unusual())
+        self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
+        known = b"" if before is None else before.exact[: self.shared]
+        self.exact: Sequence[int] = self._verified(given, known) if exact is None else exact
 
     def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
         """Add buffers and a row for an event, whose value is one if it is `ours`."""
         attrs, value = self._attributes(event) if event.attrs else event.attrs, np.asarray(event.value)
-        self.attrs.append(attrs)
-        event = event if attrs is event.attrs else event._replace(attrs=attrs)
-        operands = [self._operand(source, event) for source in event.operands]
-        self.live.append(operands)
+        if attrs is not event.attrs:
+            self.attrs[k], event = attrs, event._replace(attrs=attrs)
+        operands = self._operands(event, [self._operand(source, event) for source in event.operands])
         seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
         view = view_of(event.op, event.attrs, operands[0]) if seen else None
         self.views.append(view is not None)
@@ -227,11 +216,15 @@ class Program:
             self.read_only.add(k)
             view = view.view()
             view.flags.writeable = False
-        self.values.append(view)
-        self.targets.append(target)
+        self.values[k] = view
         self._compute(event, k, view if target is None else target, target is None or unused)
 
-    def _verified(self, given: list[Any], shared_exact: Sequence[bool]) -> list[bool]:
+    def _operands(self, event: Event, live: list[Any]) -> list[Any]:
+        """Return the buffers of an event's operands, and keep those that are of no argument or result."""
+        self._brought += [x for source, x in zip(event.operands, live, strict=True) if source.kind >= LIVE]
+        return live
+
+    def _verified(self, given: list[Any], shared_exact: Sequence[int]) -> Sequence[int]:
         """Of which events the rows give the bits that recording gave for the same operands.
 
         Of events in shared buffers that is known. The call that is learned from may have those that Python
@@ -241,19 +234,19 @@ class Program:
             given[k] = None if given[k] is None else given[k].copy()
         shared = self.values[: self.shared]  # of which the call that is learned from may have some
         releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
-        exact = []
+        exact = bytearray()
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
                 y, given[k] = given[k], None
                 y = x.copy() if y is x else y
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
-                    target = self.targets[k]
+                    target = self.target(k)
                     if target is not None and y is not None:
                         target[...] = y
                     exact.append(False)
                     continue
                 self.rows.run(k, k + 1)
-                exact.append(_is_same_bits(x, _recorded(event, self.live[k]) if y is None else y))
+                exact.append(_is_same_bits(x, _recorded(event, self.live(k)) if y is None else y))
                 releases.give_back_after(k)
                 background.pause()
         releases.end()
@@ -265,7 +258,7 @@ class Program:
         self.writes: dict[int, list[int]] = {}
         self.written: dict[int, Write] = {}
         self.seen: set[int] = set()
-        if all(event.writes is None for event in self.events):
+        if type(self.owners) is range:
             return
         sees: list[int] = []  # of each event the Tensor whose memory it sees
         views: dict[int, list[int]] = {}
@@ -292,6 +285,23 @@ class Program:
                     self.seen.add(k)
             sees.append(of)
 
+    def live(self, k: int) -> list[Any]:
+        """Return buffers of an event's operands: those of numbers and arrays take what a call brings."""
+        of_kind = self.arguments, self.values, self._brought
+        return [of_kind[place % OPERAND_KINDS][place // OPERAND_KINDS] for place in self.events.places(k)]
+
+    def target(self, k: int) -> np.ndarray | None:
+        """Return what takes the value of an event; nothing for views."""
+        if self.views[k] or self.events.ops[k] is BROADCAST:
+            return None
+        value = self.values[k]
+        return value.base if k in self.read_only else value
+
+    @property
+    def operands_brought(self) -> Iterator[tuple[Source, Any]]:
+        """Sources and buffers of the operands that calls bring, and of those that are fixed, in order."""
+        return zip(self.events.sources, self._brought, strict=True)
+
     def brought(self) -> list[np.ndarray]:
         """Return what takes the numbers and arrays that calls bring."""
         return [x for source, x in self.operands_brought if source.kind == LIVE]
@@ -299,26 +309,23 @@ class Program:
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
         operands, attrs, value = event.operands, self.attrs[k], self.values[k]
-        for q, (source, x) in enumerate(zip(operands, self.live[k], strict=True)):
+        for q, (source, x) in enumerate(zip(operands, self.live(k), strict=True)):
             if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
                 operands = (*operands[:q], Source(LIVE, x), *operands[q + 1 :])
         return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
-        for source, to in zip(event.operands, before.live[k], strict=True):
+        for source, to in zip(event.operands, self._operands(event, before.live(k)), strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
         mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
         if filled and mine is not None and theirs is not None:
             theirs.take(mine.latest())
         event = event._replace(attrs=before.attrs[k])
-        self.attrs.append(before.attrs[k])
-        self.live.append(before.live[k])
+        self.attrs[k], self.values[k] = before.attrs[k], before.values[k]
         self.views.append(before.views[k])
-        self.values.append(before.values[k])
-        self.targets.append(before.targets[k])
-        target = self.targets[k]
+        target = before.target(k)
         self._compute(event, k, self.values[k] if target is None else target, target is None)
 
     def _attributes(self, event: Event) -> Attributes:
@@ -335,7 +342,7 @@ class Program:
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""
-        return Program([*self.events], self.arguments, others, self.exact)
+        return Program(self.events.copy(), self.arguments, others, self.exact)
 
     def buffer(self, source: Source) -> Any:
         """Return where the value of an argument or a result is."""
@@ -348,7 +355,7 @@ class Program:
             return source.value
         value = source.value
         if source.kind == SHARED:
-            return self.live[value[0]][value[1]]
+            return self.live(value[0])[value[1]]
         if type(value) not in PYTHON_S:
             return np.array(value)
         if not isinstance(event.op, Passive):
@@ -362,7 +369,7 @@ class Program:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, self.live[k], out, renewal=self._renewal(k) if event.attrs else None)
+        compute(self.rows, event, self.live(k), out, renewal=self._renewal(k) if event.attrs else None)
         self.rows.fold(*first)
 
     def _renewal(self, k: int) -> Renewal | None:
@@ -370,7 +377,7 @@ class Program:
 
         The first of the events that share factors finds them, the others take these.
         """
-        attrs, operands = self.attrs[k], self.live[k]
+        attrs, operands = self.attrs[k], self.live(k)
         if not attrs:
             return None
         varying = varying_of(attrs)
@@ -394,7 +401,8 @@ def _references(event: Event) -> int:
     return getrefcount(event.value)
 
 
-REFERENCES = _references(Event(None, (), {}, np.empty(1), False))  # to a value that is the event's alone
+_alone = Events([Event(None, (), {}, np.empty(1), False)])
+REFERENCES = _references(_alone[0])  # to a value that is the event's alone
 
 
 def _is_ours(event: Event) -> bool:

@@ -44,16 +44,16 @@ class Run:
     """What a call has computed: the operations, with the numbers and arrays `brought`, in order."""
 
     def __init__(self, program: Program, result: int, parts: Sequence[Any] | None) -> None:
-        self.events, self.result, self.parts = [*program.events], result, parts
-        for k in program.anew:
-            self.events[k] = program.event_of_call(k)
+        self.events, self.result, self.parts = program.events, result, parts
+        self._anew = {k: program.event_of_call(k) for k in program.anew}
         self.brought = [operand_value(source, buffer) for source, buffer in program.operands_brought]
 
     def recorded(self, arguments: Sequence[Tensor]) -> Tensor:
         """Apply the operations to Tensors, which are recorded one by one."""
         results: list[Tensor] = []
         brought = iter(self.brought)
-        for event in self.events[: self.result + 1]:
+        for k in range(self.result + 1):
+            event = self._anew.get(k) or self.events[k]
             operands = [
                 arguments[source.value] if source.kind == ARGUMENT
                 else results[source.value] if source.kind == RESULT else next(brought)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.compilation.comparing import VOUCHED, Check, Entry, is_same_argument
-from tapegrad.compilation.lanes import Lanes, compute, count_threads, size_of_block
+from tapegrad.compilation.lanes import JACOBIAN, PRODUCTS, Lanes, compute, count_threads, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.observing import Observer, Violation
-from tapegrad.compilation.paths import Path
+from tapegrad.compilation.paths import Path, Product
 from tapegrad.compilation.planning import agree
 from tapegrad.compilation.recorded import jacobians
 from tapegrad.compilation.state import State
@@ -101,7 +101,7 @@ class Replay:
         self.replayed = self._in_vain = 0
         self.changed = ""
         self.laneless = ""
-        self._teams: tuple[Path | None, dict[tuple[int, bool], list[Lanes]]] = None, {}
+        self._teams: tuple[Path | None, dict[tuple[int, str], list[Lanes]]] = None, {}
         self._observer: Observer | None = None  # of the call at work
         self._state: State | None = None  # after the latest call that was watched
         self._codes: set[Any] = set()
@@ -177,9 +177,13 @@ class Replay:
     ) -> list[np.ndarray] | None:
         """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
         path, n, pull = matcher.path, len(leaves[0]), bool(what)
-        by_rows = what == "jacobian"
-        team = self._team(path, n, by_rows, threads)
-        if not team or (pull and not by_rows and not path.is_number):
+        if pull and what != JACOBIAN and not path.is_number:
+            return None
+        if what in PRODUCTS and (not isinstance(path.product, Product) or path.product.looked_at):
+            return None
+        what = PRODUCTS[0] if what in PRODUCTS else what
+        team = self._team(path, n, what, threads)
+        if not team:
             return None
         reported, *_ = forward.reported(error_mode.get(), matcher.warns)
         found = compute(team, leaves, pull, reported)
@@ -187,7 +191,7 @@ class Replay:
             return None
         if not all(lanes.compared[pull] for lanes in team):
             if not self._agrees(matcher, leaves, found, what):
-                self._teams[1][team[0].n, by_rows] = []
+                self._teams[1][team[0].n, _form(what)] = []
                 return None
             for lanes in team:
                 lanes.compared[pull] = True
@@ -195,19 +199,19 @@ class Replay:
         path.served += n
         return found
 
-    def _team(self, path: Path, n: int, by_rows: bool, threads: int) -> list[Lanes]:
+    def _team(self, path: Path, n: int, what: str, threads: int) -> list[Lanes]:
         """What computes n calls in blocks, one for each thread; none where there is no such thing."""
         if self._teams[0] is not path:
             self._teams = path, {}
-        size = size_of_block(path, n, by_rows)
-        count = count_threads(path, n, by_rows, threads)
-        key = size, by_rows
+        size = size_of_block(path, n, what)
+        count = count_threads(path, n, what, threads)
+        key = size, _form(what)
         try:
             team = self._teams[1].get(key)
             if team is None:
-                team = self._teams[1][key] = [Lanes(path, size, by_rows)]
+                team = self._teams[1][key] = [Lanes(path, size, what)]
             while 0 < len(team) < count:
-                team.append(Lanes(path, size, by_rows))
+                team.append(Lanes(path, size, what))
         except Exception as error:  # of an op that has no form with lanes, or is as no other
             team, self.laneless = [], f"{type(error).__name__}: {error}"
             self._teams[1][key] = team
@@ -217,14 +221,18 @@ class Replay:
         self, matcher: Matcher, leaves: Sequence[np.ndarray], found: list[np.ndarray], what: str
     ) -> bool:
         """Whether the first and the last of some calls have the results that they have by themselves."""
-        pull = bool(what) and what != "jacobian"
+        pull, path = bool(what) and what != JACOBIAN, matcher.path
+        product = path.product if what in PRODUCTS else None
+        computation, count = path if product is None else product, len(path.program.arguments)
         for k in (0, -1):
-            matcher.restart([x[k] for x in leaves])
-            if not matcher.finish(matcher.path, pull):
+            matcher.restart([x[k] for x in leaves[:count]])
+            for buffer, v in zip([] if product is None else product.direction, leaves[count:], strict=True):
+                buffer[...] = v[k]
+            if not matcher.finish(computation, pull):
                 return False
-            wanted = [matcher.path.value(), *(part() for part in matcher.path.parts if pull)]
-            if what == "jacobian":
-                wanted += jacobians(matcher.path.program, matcher.path.result)
+            wanted = [path.value(), *(part() for part in computation.parts if pull)]
+            if what == JACOBIAN:
+                wanted += jacobians(path.program, path.result)
             if not all(agree(np.asarray(x), np.asarray(y[k])) for x, y in zip(wanted, found, strict=True)):
                 self.laneless = "with lanes it gave other results"
                 return False
@@ -235,6 +243,11 @@ class Replay:
         changed = f"; run again, as this had changed: {self.changed}" * bool(self.changed)
         laneless = f"; no lanes: {self.laneless}" * bool(self.laneless)
         return f"Python skipped at {self.replayed:,} calls{changed}{laneless}"
+
+
+def _form(what: str) -> str:
+    """What tells what lanes compute: values with gradients, or one of the others."""
+    return what if what in (JACOBIAN, *PRODUCTS) else ""
 
 
 def raise_refused(f: Any, refused: Sequence[str]) -> NoReturn:

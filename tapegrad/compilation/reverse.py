@@ -140,7 +140,7 @@ class Reverse(Cotangents):
         self.rows.seal()
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
-        operands, out = self.program.live[j], self.program.values[j]
+        operands, out = self.program.live(j), self.program.values[j]
         if not event.attrs and self._elementwise(event, ct, operands, out, wanted):
             return
         varying = varying_of(event.attrs)
@@ -243,7 +243,7 @@ class Reverse(Cotangents):
         if not (is_dense(window) and is_dense(target)):
             return False
         zero, begin = (
-            np.zeros((), target.dtype),
+            self._number(0, target.dtype),
             (abi.address(window) - abi.address(target)) // target.itemsize,
         )
         if not self.rows.loop(np.add, [zero, ct], window, window.size):
@@ -422,7 +422,7 @@ class Reverse(Cotangents):
                 part = np.zeros((), ct.dtype)
             elif not stretched:
                 part = self._part(source, out, summed, False)
-            self.rows.loop(np.multiply, [ct, np.array(factor, ct.dtype)], part, ct.size)
+            self.rows.loop(np.multiply, [ct, self._number(factor, ct.dtype)], part, ct.size)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:

@@ -57,7 +57,7 @@ class GradientEvents:
     """
 
     def __init__(self, program: Program, result: int) -> None:
-        self.program, self.events = program, list(program.events)
+        self.program, self.events = program, program.events.copy()
         self.values: list[Any] = [number_of(x) for x in program.values]
         self.looked_at: list[int] = []
         self._known: dict[Any, list[tuple[Attributes, Steps]]] = {}
@@ -156,14 +156,14 @@ class GradientEvents:
             return self.values[source.value]
         if source.kind == SHARED:
             j, q = source.value
-            return number_of(self.program.live[j][q])
+            return number_of(self.program.live(j)[q])
         return source.value
 
 
 def is_as_before(program: Program, j: int) -> bool:
     """Whether an event's rule, which looks at values, does for those at hand what it did for others."""
     event, out = program.events[j], number_of(program.values[j])
-    operands = [number_of(x) if isinstance(x, np.ndarray) else x for x in program.live[j]]
+    operands = [number_of(x) if isinstance(x, np.ndarray) else x for x in program.live(j)]
     return is_followed(event.op, out, operands, event.attrs)
 
 

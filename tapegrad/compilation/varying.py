@@ -132,9 +132,7 @@ def varying_of(attrs: Attributes) -> Varying | None:
 
 
 def in_order(event: Event) -> Event:
-    """An event that takes elements at places that their order tells, if it does."""
-    if event.order is None:
-        return event
+    """An event that takes elements at places that its order tells."""
     return event._replace(attrs={VARYING: Varying(event.op, (), event.attrs, event.order)})
 
 

@@ -27,8 +27,9 @@ def vmap(
     """Return a function that calls a function for each slice of its arguments, and stacks the results.
 
     The function is called once for each slice, one call after the other: no time is gained, whatever it does.
-    Only of ``tg.compile(f, replay=True)``, its ``grad``, ``value_and_grad`` and Jacobian the slices of plain
-    arrays are computed at once. Arrays of NumPy's are sliced and stacked as such, Tensors with their history.
+    Only of ``tg.compile(f, replay=True)``, its ``grad``, ``value_and_grad``, ``hvp``, ``vhp`` and Jacobian
+    the slices of plain arrays are computed at once. Arrays of NumPy's are sliced and stacked as such,
+    Tensors with their history.
 
     Parameters
     ----------

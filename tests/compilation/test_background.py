@@ -453,6 +453,21 @@ def test_what_waits_is_bounded(gate, monkeypatch, limit, most):
     assert "way 1" in second.explain()
 
 
+def test_no_call_is_listed_while_no_job_is_taken(monkeypatch):
+    """It was at each call, in vain, which took as long again."""
+    listed, trace = [], learner.Learner.trace
+    monkeypatch.setattr(learner.Learner, "trace", lambda self: listed.append(self) or trace(self))
+    monkeypatch.setattr(background, "MOST_JOBS", 0)
+    compiled = tg.compile(energy)
+    for _ in range(4):
+        compiled.grad(X)
+    assert not listed
+    monkeypatch.undo()
+    compiled.grad(X)
+    settle(compiled)
+    assert "way 1" in compiled.explain()
+
+
 def test_the_thread_pauses(monkeypatch):
     rests = []
     monkeypatch.setattr(background.time, "sleep", lambda seconds: rests.append(threading.get_ident()))

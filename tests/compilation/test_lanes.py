@@ -107,6 +107,46 @@ def test_numbers_of_instances(n):
     assert skipped(compiled) >= n
 
 
+@pytest.mark.parametrize("name", every(CASES, 5))
+def test_products_with_hessians(name):
+    f, shape = CASES[name]
+    compiled, (x, v) = compiled_of(f), random.normal(size=(2, 50, *shape))
+    for _ in range(3):
+        found = tg.func.vmap(compiled.hvp)(x, v)
+    expected = [tg.func.hvp(f)(*pair) for pair in zip(x, v, strict=True)]
+    assert np.allclose(found, expected, rtol=1e-11, atol=1e-11)
+    assert skipped(compiled) > 90 or "no lanes" in str(compiled.explain())
+
+
+def test_products_with_hessians_by_two_arguments_along_one_direction():
+    def f(x, scale, y):
+        return np.sum(np.sin(x * y) * scale * y) * np.exp(x[0])
+
+    compiled, (x, v) = compiled_of(f, (0, 2)), random.normal(size=(2, 40, 3))
+    y, w = np.linspace(0.5, 1.0, 40), 0.3
+    products = tg.func.vmap(compiled.vhp, (0, None, 0, (None, None)))
+    for _ in range(3):
+        found = products(x, 2.0, y, (v[0], w))
+    expected = [tg.func.hvp(f, (0, 2))(a, 2.0, b, (v[0], w)) for a, b in zip(x, y, strict=True)]
+    for one, other in zip(found, zip(*expected, strict=True), strict=True):
+        assert np.allclose(one, other, rtol=1e-12)
+    assert skipped(compiled) > 70
+    with pytest.raises(TypeError, match="tuple of 2 directions"):
+        tg.func.vmap(compiled.vhp, (0, None, 0, 0))(x, 2.0, y, v)
+
+
+def test_hessians_of_which_values_decide_are_called_one_by_one():
+    """A power has other derivatives where its exponent is 0; others are linear, or not smooth."""
+    for f in (lambda x: np.sum(x ** x[0]), lambda x: np.sum(x) * 2.0, lambda x: np.max(x) * x[0]):
+        compiled, x = compiled_of(f), np.abs(random.normal(size=(20, 3)))
+        x[3] = 0.0
+        for _ in range(3):
+            with np.errstate(all="ignore"):
+                found = tg.func.vmap(compiled.hvp)(x, x + 1.0)
+                expected = [tg.func.hvp(f)(a, a + 1.0) for a in x]
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_single_precision():
     check(lambda x: np.sum(np.tanh(x * 1.5) + 2.0), (3,), 40, np.float32, 1e-5)
 
@@ -282,7 +322,7 @@ def test_blocks_of_large_instances_have_few_lanes(monkeypatch):
     for _ in range(2):
         assert np.allclose(tg.func.vmap(compiled)(x), np.sum(np.sin(x) * x, 1), rtol=1e-12)
     (replay,) = (kind.replay for kind in compiled._kinds.values())
-    assert list(replay._teams[1]) == [(FEWEST, False)]
+    assert list(replay._teams[1]) == [(FEWEST, "")]
 
 
 def test_from_several_threads():
@@ -346,7 +386,7 @@ def test_few_instances_are_computed_by_one_thread(monkeypatch, n, limit):
     (path,) = next(iter(compiled._kinds.values())).matcher.paths
     instance = sum(y.nbytes for y in path.program.values if y.flags.owndata) + 1
     monkeypatch.setattr(lanes, "THREAD_BYTES", n * instance // 2 + limit)
-    assert lanes.count_threads(path, n, False, 2) == (2 if n > LANES and limit < 1 else 1)
+    assert lanes.count_threads(path, n, "", 2) == (2 if n > LANES and limit < 1 else 1)
     assert np.allclose(tg.func.vmap(compiled, threads=2)(x[:n]), [compiled.plain(row) for row in x[:n]])
 
 

@@ -1,0 +1,245 @@
+"""What a recorded call has done, as the events that a program is made of."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.compilation import background
+from tapegrad.compilation.events import (
+    ARGUMENT,
+    FIXED,
+    FLAT,
+    LIVE,
+    NO_ATTRIBUTES,
+    NUMBERS,
+    POWER,
+    RESULT,
+    UNKNOWN,
+    Brought,
+    Called,
+    Event,
+    Events,
+    History,
+    Several,
+    Source,
+    Unlearnable,
+    is_without_errors,
+)
+from tapegrad.compilation.passive import Passive
+from tapegrad.core.dispatch import COPIED
+from tapegrad.core.functions import OF_VALUES
+from tapegrad.kernels.replay import layout
+from tapegrad.ops.primitive import Attributes, Primitive
+
+OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
+WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
+RETURNED = "it returned {}, which is no result of an operation on its arguments"
+NOWHERE = -1  # instead of the number of an event
+WIDTH = layout.TRACE_ENTRIES
+
+
+class Trace(NamedTuple):
+    """What a call has done, with nothing of the user's in it but values and copies.
+
+    Attributes
+    ----------
+    entries
+        The operations: `WIDTH` entries each (`kernels.replay.layout`). Those that Python has listed have in
+        the place of the operands a list of these, attributes, and whether the result is a view.
+    calls
+        How operations were called, by their number, with histories in the place of sources.
+    writes
+        What told the Tensors that operations have written to, by their number.
+    several
+        The numbers of those that are one of several views.
+    orders, told
+        What tells the places of elements that operations take, and words of warnings, by their number.
+    arguments, histories
+        Values of the arguments, and what tells their Tensors.
+    held
+        How many bytes all that has.
+    """
+
+    entries: list[Any]
+    calls: dict[int, Called]
+    writes: dict[int, History]
+    several: set[int]
+    orders: dict[int, Callable[..., Any]]
+    told: dict[int, str]
+    arguments: list[np.ndarray]
+    histories: list[History]
+    held: int
+
+    def events(self, found: History) -> tuple[Events, int]:
+        """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
+        known = _Found(self.histories)
+        owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
+        events = Events()
+        entries, count = self.entries, len(self.entries) // WIDTH
+        used = _used(entries) if FLAT in entries[2::WIDTH] else set()
+        entries.reverse()  # as the last ones are taken off in no time
+        numbers = array("q")  # of events, by those of their entries
+        for k in range(count):
+            background.pause()
+            entry = entries[: -WIDTH - 1 : -1]
+            del entries[-WIDTH:]
+            op, handle, serial, at, value, given = entry[:6]
+            numbers.append(len(events))
+            if serial == FLAT and (handle, serial, at) not in used:
+                numbers[k] = NOWHERE
+                continue
+            if entry[-1]:
+                value = np.empty(value.shape, value.dtype)  # of which no page is used
+            attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
+            sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
+            if k in self.calls:
+                call = _with_sources(self.calls[k], known)
+            else:
+                call = _compared(op, sources) if serial == FLAT and type(given) is not list else None
+            writes = None
+            if k in self.writes:
+                writes = owners.get(self.writes[k].key)
+                if writes is None:
+                    raise Unlearnable(WRITTEN)
+            if self.writes:
+                owners[serial, at] = len(events) if writes is None else writes
+            known.add(serial, at, len(events))
+            more = k in self.several, self.orders.get(k), self.told.get(k, "")
+            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
+        for k, call in self.calls.items():
+            if call.events > 1 and numbers[k] != NOWHERE:
+                n = numbers[k]
+                whole = list(numbers[k : k + call.events]) == [*range(n, n + call.events)]
+                events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
+        source = known.get(found)
+        if source is None or source.kind != RESULT:
+            raise Unlearnable(RETURNED.format("Tensor"))
+        return events, source.value
+
+
+def operands_of(entry: Sequence[Any]) -> list[Any]:
+    """Operands of an operation that is listed."""
+    if type(entry[5]) is list:
+        return entry[5]
+    i, j, x, k, m, y = entry[5:11]
+    first = x if j is None else History(i, j, x)
+    return [first] if y is None else [first, y if m is None else History(k, m, y)]
+
+
+def _told_of(entry: Sequence[Any]) -> tuple[Attributes, bool]:
+    """Attributes of an operation that compiled code has listed, and whether its result is a view."""
+    return (NO_ATTRIBUTES, False) if entry[10] is not None else (entry[8] or NO_ATTRIBUTES, entry[9] is True)
+
+
+def _compared(op: Passive, sources: Sequence[Source]) -> Called:
+    """The call of a comparison that compiled code has listed."""
+    given = [source if source.kind < LIVE else Brought(q) for q, source in enumerate(sources)]
+    return Called(op.functions[0], tuple(given), {})
+
+
+def _used(entries: Sequence[Any]) -> set[History]:
+    """What tells Tensors that operations with a derivative need, directly or not, or give beside them."""
+    used: set[History] = set()
+    for at in range(len(entries) - WIDTH, -1, -WIDTH):
+        background.pause()
+        entry = entries[at : at + WIDTH]
+        history = History(*entry[1:4])
+        if history.serial != FLAT or history in used or OF_VALUES.intersection(entry[0].functions):
+            used.update([history, *(x for x in operands_of(entry) if type(x) is History)])
+    return used
+
+
+class _Found:
+    """Sources by what tells Tensors: arguments by these, as two may have one record, results by records."""
+
+    def __init__(self, arguments: Sequence[History]) -> None:
+        self._arguments = {x: Source(ARGUMENT, k) for k, x in enumerate(arguments)}
+        self._results: dict[int, array[int]] = {}  # by serials of tapes, at places on these
+
+    def add(self, serial: int, at: int, number: int) -> None:
+        """Know the result of a number."""
+        numbers = self._results.setdefault(serial, array("q"))
+        numbers.extend([NOWHERE] * (at + 1 - len(numbers)))
+        numbers[at] = number
+
+    def get(self, x: History) -> Source | None:
+        """Return the source of what has a history."""
+        numbers = self._results.get(x.serial, ())
+        number = numbers[x.at] if 0 <= x.at < len(numbers) else NOWHERE
+        return self._arguments.get(x) or (None if number == NOWHERE else Source(RESULT, number))
+
+
+def _source(op: Primitive, q: int, x: Any, known: _Found) -> Source:
+    if type(x) is History:
+        found = known.get(x)
+        if found is None:
+            raise Unlearnable(OUTSIDE.format(q, op.name))
+        return found
+    return Source(FIXED if op is POWER and q == 1 and isinstance(x, NUMBERS) else LIVE, x)
+
+
+def _with_sources(x: Any, known: _Found) -> Any:
+    """What was given to a function, with sources in the place of histories."""
+    if type(x) is History:
+        return known.get(x) or UNKNOWN
+    if type(x) is Several:
+        parts = tuple(_with_sources(y, known) for y in x.parts)
+        return UNKNOWN if _has_unknown(parts) else x._replace(parts=parts)
+    if type(x) is Called:
+        found = x.replaced(lambda y: _with_sources(y, known))
+        return None if _has_unknown((*found.args, *found.kwargs.values())) else found
+    return x
+
+
+def _as_one(events: Sequence[Event], n: int) -> Called | None:
+    """The call of several events from one on, if all that these are of are its arguments and constants.
+
+    A constant may have been computed of a number or an array that the call brings: then these are arguments
+    as they are, which another call has to have too.
+    """
+    call = events[n].call
+    if call is None:
+        return None
+    events = events[n : n + call.events]
+    if not _has_all(events, call.brought()):
+        call = call.replaced(lambda x: _by_value(events, x))
+    brought, constants = call.brought(), []
+    given = {x for x in call.arguments() if type(x) is Source}
+    for j, event in enumerate(events):
+        if event.writes is not None or not is_without_errors(event.op):
+            return None
+        for q, source in enumerate(event.operands):
+            if source.kind < LIVE:
+                inside = source.kind == RESULT and source.value >= n
+                if not (inside or source in given):
+                    return None
+            elif source.kind == LIVE and (j, q) not in brought:
+                constants.append((j, q, source.value))
+    by_value = [x for x in call.arguments() if isinstance(x, np.ndarray)]
+    if any(np.asarray(x).nbytes > COPIED for x in (*by_value, *(x for _, _, x in constants))):
+        return None
+    return call._replace(constants=tuple(constants))
+
+
+def _has_all(events: Sequence[Event], brought: set[tuple[int, int]]) -> bool:
+    """Whether all operands of the events of a call that are no Tensors are its arguments."""
+    return all(
+        source.kind != LIVE or (j, q) in brought
+        for j, event in enumerate(events)
+        for q, source in enumerate(event.operands)
+    )
+
+
+def _by_value(events: Sequence[Event], x: Any) -> Any:
+    """An argument of a call of these events that is to be as it is, instead of an operand."""
+    if type(x) is Several:
+        return x._replace(parts=tuple(_by_value(events, y) for y in x.parts))
+    return events[x.event].operands[x.operand].value if type(x) is Brought else x
+
+
+def _has_unknown(parts: Sequence[Any]) -> bool:
+    return any(part is UNKNOWN for part in parts)
