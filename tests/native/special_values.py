@@ -4,6 +4,22 @@ python -m tests.native.special_values [FIRST [END]]
 
 Of each function the first expressions that `test_equal` has, and values and derivatives to order 2; FIRST and
 END count programs of 16 expressions. What differs is printed, then counts by order and by expression.
+
+What is left, by kind:
+
+* Norms: Tensors have NumPy's value, whose squares overflow or vanish beyond 1e+-154, and the derivative of
+  that infinity or 0; Numba's value does neither, so compiled code has the derivative of the length itself.
+* `np.partition`: where elements come to lie that are no more than ordered is each implementation's own.
+* Numba's own values and errors, which are not NumPy's: division by 0 raises, `cholesky` and singular systems
+  raise, complex `tanh` and `arccosh` are nan at infinities, and signs of complex zeros are others.
+* `det`, `slogdet` and `matrix_power` eliminate and multiply in another order than LAPACK, so that infinities
+  and what overflows in between meet as nan in other entries.
+* Products of infinities and overflows (`prod`, `cumprod`, powers, complex functions), where the order of
+  factors says whether infinity or nan results.
+* Medians and quantiles without nan, of nothing but nan: Tensors give the derivative to the last, compiled
+  code to none.
+* Norms that are broadcast have at 0 no second derivative as Tensors.
+* Second derivatives at 1e-310, whose reciprocal overflows.
 """
 
 import functools
