@@ -16,7 +16,7 @@ from tapegrad.compilation.rows import Rows
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels.programs import load
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.replay.layout import REPORTED
+from tapegrad.kernels.replay.layout import REPORTED, SKIPS_PYTHON
 
 
 class Prepared:
@@ -55,9 +55,12 @@ class Prepared:
         state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
         self._words, self._state, self._run = self.rows.memory, state, run_words()
 
-    def run(self, reported: int) -> bool:
-        """Run the rows; False where the call is to be computed by those of the program."""
-        self._state[REPORTED] = reported
+    def run(self, reported: int, skips_python: bool = False) -> bool:
+        """Run the rows; False where the call is to be computed by those of the program.
+
+        Where the call `skips_python` nobody can have a Tensor that stands for a result of it.
+        """
+        self._state[REPORTED], self._state[SKIPS_PYTHON] = reported, skips_python
         return self._run(self._words) or self._go_on()
 
     def _go_on(self) -> bool:

@@ -121,6 +121,7 @@ class Reverse(Cotangents):
         super().__init__(program)
         self.by_python: list[str] = []
         self._known: Known = {}
+        self._numbers: dict[tuple[str, str], np.ndarray] = {}  # that cotangents are multiplied by
         for source, root in cotangents:
             self._give(source, root)
         for j in range(len(program.events) - 1, -1, -1):
@@ -423,11 +424,18 @@ class Reverse(Cotangents):
                 part = np.zeros((), ct.dtype)
             elif not stretched:
                 part = self._part(source, out, summed, False)
-            self.rows.loop(np.multiply, [ct, np.array(factor, ct.dtype)], part, ct.size)
+            self.rows.loop(np.multiply, [ct, self._number(factor, ct.dtype)], part, ct.size)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:
             self._collect(source, part, summed, False, out)
+
+    def _number(self, factor: float, dtype: np.dtype) -> np.ndarray:
+        """An array of a number, the same each time."""
+        key = float(factor).hex(), dtype.char
+        if key not in self._numbers:
+            self._numbers[key] = np.array(factor, dtype)
+        return self._numbers[key]
 
     def _by_kernel(
         self, source: Source, kernel: Kernel, ct: np.ndarray, reads: list[np.ndarray], out: np.ndarray

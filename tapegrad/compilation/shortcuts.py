@@ -127,7 +127,7 @@ class Shortcut:
                 found = self._called(plan, wanted, args)
                 if found is not None:
                     return found
-            elif plan.run(matcher.reported):
+            elif plan.run(matcher.reported, True):
                 replay.replayed += 1
             else:
                 return None
