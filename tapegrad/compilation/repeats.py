@@ -20,6 +20,7 @@ FEWEST_TURNS = 8  # of rows that are a loop
 NARROWEST, WIDER = 8, 4  # rows that are looked for again: so many, and so many times as many
 LONGEST_TURN = 1024  # rows, as that is how long a text LLVM gets
 MOST_TOUCHED = 8  # numbers that rows over arrays touch, for each row
+COUNT = np.int32  # of rows and accesses, of which there may be many
 OUTSIDE = -1  # no row: what was there before all of them
 WIDTH, ITEMSIZE = 8, 16  # bytes of a number, and of an element at most
 
@@ -156,8 +157,9 @@ class Reading:
         kinds = [form.kinds.ljust(layout.ROW_OPERANDS)[: layout.ROW_OPERANDS] for form in forms]
         truths = np.array([[kind == "?" for kind in each] for each in kinds])
         counts = counted[which]
-        local = np.repeat(np.arange(end - begin), counts)
-        operand = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        local = np.repeat(np.arange(end - begin, dtype=COUNT), counts)
+        operand = np.arange(counts.sum(), dtype=COUNT)
+        operand -= np.repeat((np.cumsum(counts) - counts).astype(COUNT), counts)
         address, form = rows.table[starts[local] + layout.ROW_PLACES + operand], which[local]
         return number[which], counts, address, local + before, operand == written[form], truths[form, operand]
 
@@ -196,15 +198,15 @@ class Reading:
     def _sort(self, others: Sequence[tuple[np.ndarray, int, bool]]) -> None:
         """Find of each access which row has given the number."""
         address = np.concatenate([self.address, *(x for x, _, _ in others)])
-        row = np.concatenate([self.row, *(np.full(len(x), k) for x, k, _ in others)])
+        row = np.concatenate([self.row, *(np.full(len(x), k, COUNT) for x, k, _ in others)])
         write = np.concatenate([self.is_write, *(np.full(len(x), w) for x, _, w in others)])
-        order = np.lexsort((2 * row + write, address))
+        order = np.lexsort((2 * row + write, address)).astype(COUNT)
         background.pause()
-        place = np.arange(len(order))
+        place = np.arange(len(order), dtype=COUNT)
         first = np.diff(address[order], prepend=-1) != 0
         begins = np.maximum.accumulate(np.where(first, place, 0))
         latest = np.maximum.accumulate(np.where(write[order], place, -1))
-        source = np.empty(len(order), np.int64)
+        source = np.empty(len(order), COUNT)
         source[order] = np.where(latest >= begins, row[order][latest], OUTSIDE)
         n = len(self.address)
         self.source, read = source[:n], ~write[n:]

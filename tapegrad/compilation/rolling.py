@@ -90,7 +90,7 @@ class Loop:
 
     def place(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The turns and steps of rows."""
-        return np.divmod(rows - self.repeat.begin, self.repeat.period)
+        return np.divmod(rows.astype(np.int64) - self.repeat.begin, self.repeat.period)
 
     def store(self, steps: Iterable[int]) -> None:
         """Have room for what steps give, where it is not elsewhere."""
