@@ -11,6 +11,7 @@ from tapegrad.compilation import background, planning, repeats, rolling
 from tapegrad.compilation.repeats import FEWEST_TURNS, LONGEST_TURN, Repeat, find_repeats
 from tapegrad.compilation.rolling import FEWEST_ROWS
 from tapegrad.kernels import abi, assembly
+from tests.tiers import thinned
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 
@@ -103,7 +104,10 @@ def elements(p):
     return total
 
 
-FUNCTIONS = predators, cell, series, fibonacci, two_in_turn, nested, collected, late_first, compared
+FUNCTIONS = thinned(
+    [predators, cell, series, fibonacci, two_in_turn, nested, collected, late_first, compared],
+    lambda f: f in (predators, cell, late_first),
+)
 
 
 def compiled(f, monkeypatch, by_rows=False, calls=CALLS, x=P, **kwargs):
@@ -139,6 +143,7 @@ def test_each_turn_may_write_an_element_of_the_gradient(monkeypatch):
     assert same(loops.value_and_grad(x * 1.1), rows.value_and_grad(x * 1.1))
 
 
+@pytest.mark.full
 def test_fewer_turns_are_no_loop(monkeypatch):
     def long(p, n):
         x, y = p[0], p[1]
@@ -213,6 +218,7 @@ def test_repeats_are_what_looking_at_all_rows_finds():
     assert find_repeats(np.tile(np.arange(LONGEST_TURN), 9)) == [Repeat(0, LONGEST_TURN, 9)]
 
 
+@pytest.mark.full
 def test_hessian_products_are_loops(monkeypatch):
     loops = compiled(predators, monkeypatch)
     rows = compiled(predators, monkeypatch, True)
@@ -232,6 +238,7 @@ def test_python_may_be_skipped(monkeypatch):
     assert "skipped" in str(loops.explain())
 
 
+@pytest.mark.full
 def test_another_number_of_turns_has_the_same_kernels(monkeypatch):
     compiled(predators, monkeypatch)
     before = assembly.statistics["compiled"] + assembly.statistics["cached"]
