@@ -175,17 +175,17 @@ class Rolled(Prepared):
     def _look(self, loop: Loop) -> list[Any]:
         """How each access of a turn reads, as `_how` has it; None for those that write.
 
-        A result that nobody asks for is stored, as it may meet an error that somebody is told of.
+        A result that its turn does not ask for is stored, as it may meet an error that somebody is told of:
+        LLVM would leave it out, or compute it in the last turn alone.
         """
         found: list[Any] = []
         for k, form in enumerate(loop.forms):
             begin, end = loop.steps[k : k + 2].tolist()
             out = begin + written_by(form)
             found += [None if q == out else self._how(loop, k, q) for q in range(begin, end)]
-        read = {how[1] for how in found if how is not None and how[0] in (THIS_TURN, LAST_TURN)}
+        read = {how[1] for how in found if how is not None and how[0] == THIS_TURN}
         if self._reading.locate(loop.repeat.begin)[0].reported:
-            unread = (k for k, form in enumerate(loop.forms) if form.kinds and k not in read)
-            loop.store(k for k in unread if k not in loop.last)
+            loop.store(k for k, form in enumerate(loop.forms) if form.kinds and k not in read)
         return found
 
     def _how(self, loop: Loop, step: int, q: int) -> tuple[Any, ...]:

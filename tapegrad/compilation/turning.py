@@ -164,7 +164,7 @@ class _Turn:
 
     def _call(self, step: TurnStep, values: Sequence[Real]) -> Real:
         """Emit a call of a function, as rows call it, of numbers in memory of the kernel's own."""
-        b, called, turns = self.b, step.called, self.turns
+        b, called = self.b, step.called
         assert called is not None
         kinds = [x.is_truth for x in step.reads]
         kinds = [step.is_truth, *kinds] if called.is_kernel else [*kinds, step.is_truth]
@@ -172,21 +172,27 @@ class _Turn:
         out = 0 if called.is_kernel else len(values)
         for value, at in zip(values, rooms[:out] + rooms[out + 1 :], strict=True):
             self._store(value.value, at, kinds[rooms.index(at)])
-        places, extent = self._words(rooms), self._words([I64(1)])
-        if called.clears:
-            test = b.inttoptr(self._word(turns.errors), ir.FunctionType(I32, [I32]).as_pointer())
-            met = b.zext(b.call(test, [b.trunc(self._word(turns.errors + 1), I32)]), I64)
-            noted = b.inttoptr(self._word(turns.errors + 2), I64.as_pointer())
-            b.store(b.or_(b.load(noted), met), noted)
-        at, words = self._word(called.word), I64.as_pointer()
+        places, extent, words = self._words(rooms), self._words([I64(1)]), I64.as_pointer()
+        strides, at = self._words([I64(x) for x in called.strides]), self._word(called.word)
         if called.is_kernel:
             kernel = b.inttoptr(at, ir.FunctionType(I64, [words, I64]).as_pointer())
             b.store(b.and_(b.load(self.good), b.call(kernel, [places, I64(1)])), self.good)
         else:
+            data = self._word(called.word + 1)
+            if called.clears:
+                self._note_errors()  # with nothing between that could meet one
             loop = b.inttoptr(at, ir.FunctionType(ir.VoidType(), [words, words, words, I64]).as_pointer())
-            strides = self._words([I64(x) for x in called.strides])
-            b.call(loop, [places, extent, strides, self._word(called.word + 1)])
+            b.call(loop, [places, extent, strides, data])
         return Real(self.emitter, self._load(rooms[out], step.is_truth))
+
+    def _note_errors(self) -> None:
+        """Note which flags of errors are set."""
+        b, at = self.b, self.turns.errors
+        test, which, where = (self._word(at + k) for k in range(3))
+        test = b.inttoptr(test, ir.FunctionType(I32, [I32]).as_pointer())
+        noted = b.inttoptr(where, I64.as_pointer())
+        met = b.call(test, [b.trunc(which, I32)])
+        b.store(b.or_(b.load(noted), b.zext(met, I64)), noted)
 
     def _word(self, k: int) -> Value:
         """A word that the kernel is given."""
