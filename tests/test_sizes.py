@@ -76,6 +76,9 @@ NO_SIZE = {
     "compilation/loops.py": {"BUFFERED"},
     "compilation/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
+    # rows and turns, which tests/compilation/test_rolled.py crosses
+    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "WIDTH"},
+    "compilation/rolling.py": {"FEWEST_ROWS", "MOST_ROWS", "MOST_LEFT", "MOST_TOLD", "OUTSIDE"},
     "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},

@@ -68,7 +68,7 @@ class Unfused(Exception):
     """A step that has no code here."""
 
 
-class _Emitter(Emitter):
+class StepEmitter(Emitter):
     """Numbers of one precision; functions are the vector forms of kernels, whose limits are `checks`."""
 
     def __init__(self, builder: Any, char: str) -> None:
@@ -103,7 +103,7 @@ class _Emitter(Emitter):
         raise Unfused(function)
 
 
-def _result(emit: _Emitter, function: Any, values: Sequence[Real]) -> Real:
+def emit_step(emit: StepEmitter, function: Any, values: Sequence[Real]) -> Real:
     """What a step gives."""
     if isinstance(function, Kernel):
         return _product(emit, function, values)
@@ -116,7 +116,7 @@ def _result(emit: _Emitter, function: Any, values: Sequence[Real]) -> Real:
     return found.real()
 
 
-def _product(emit: _Emitter, kernel: Kernel, values: Sequence[Real]) -> Real:
+def _product(emit: StepEmitter, kernel: Kernel, values: Sequence[Real]) -> Real:
     """What the kernel of a rule gives."""
     given: dict[str, Number] = dict(zip(kernel.names, values, strict=True))
     code, space = kernel.recorded.function.__code__, dict(kernel.recorded.function.__globals__)
@@ -148,19 +148,19 @@ def can_emit(function: Any, char: str) -> bool:
     if "special." in _text(function):
         return False
     try:
-        _forms(function, char)
+        forms_in(function, char)
     except (Unfused, TypingError):
         return False
     return True
 
 
 @functools.cache
-def _forms(function: Any, char: str) -> int:
+def forms_in(function: Any, char: str) -> int:
     """How many vector forms a step has."""
     count = len(function.names) if isinstance(function, Kernel) else function.nin
     scratch = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), [TYPES[char]] * count), "f")
-    emit = _Emitter(ir.IRBuilder(scratch.append_basic_block()), char)
-    _result(emit, function, [Real(emit, x) for x in scratch.args])
+    emit = StepEmitter(ir.IRBuilder(scratch.append_basic_block()), char)
+    emit_step(emit, function, [Real(emit, x) for x in scratch.args])
     return emit.forms
 
 
@@ -213,12 +213,12 @@ class _Loop:
     ) -> None:  # fmt: skip
         self.function, self.kind, self.extent = function, TYPES[char], extent
         self.size, self.given = np.dtype(char).itemsize, given
-        self.stages = Stages(tasks, given, lambda function: _forms(function, char) > 0)
+        self.stages = Stages(tasks, given, lambda function: forms_in(function, char) > 0)
         self.pointers = {name: function.args[k] for name, k in places.items()}
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         for name in given.truths:
             self.pointers[name] = self.b.bitcast(self.pointers[name], BYTE.as_pointer())
-        self.emit_numbers = _Emitter(self.b, char)
+        self.emit_numbers = StepEmitter(self.b, char)
         self.numbers: dict[int, Real] = {}
         self.rooms: dict[int, Value] = {}  # for what is added to fewer elements
 
@@ -284,7 +284,7 @@ class _Loop:
                 place = self._at(task.writes, begin, k)
                 b.store(b.fadd(b.load(place), values[0].value), place)
             else:
-                known[task.writes] = _result(emit, task.function, values)
+                known[task.writes] = emit_step(emit, task.function, values)
         for place, value in stage.stores:
             self._store(place, known[value].value, self._at(place, begin, k))
         for check in emit.checks:

@@ -27,7 +27,7 @@ from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tapegrad.compilation.plan import Plan
+    from tapegrad.compilation.prepared import Prepared
 
 EVENT_BYTES = 8 * layout.EVENT_SIZE
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
@@ -137,7 +137,7 @@ class Path(Computation):
         shared = program.values[: program.shared]  # of which the call at work may have some
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
-        self.computed_by: Plan | None = None
+        self.computed_by: Prepared | None = None
         gradients = [] if self._reverse is None else self._reverse.gradients
         for k, x in enumerate(gradients):
             if x is not None and x.nbytes >= LARGE:

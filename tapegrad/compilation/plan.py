@@ -1,25 +1,25 @@
 """A plan: the rows of a program, forward and in reverse, in another order, in which groups are fused kernels.
 
-What only a group knows is not written to memory. A plan is for calls that compute all from some row on, and
-that nobody has looked into since; where it meets anything unusual the rows themselves compute the call.
+What only a group knows is not written to memory.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.compilation.arena import Arena, Use
+from tapegrad.compilation.explanation import several
 from tapegrad.compilation.fusing import can_emit, emit_kernel
-from tapegrad.compilation.handing import Target, targets_of
+from tapegrad.compilation.handing import targets_of
 from tapegrad.compilation.loops import INITIAL, signature
 from tapegrad.compilation.memory import give_back
+from tapegrad.compilation.prepared import Prepared
 from tapegrad.compilation.rows import Block, Rows
 from tapegrad.compilation.scheduling import (
     BLOCK,
@@ -35,35 +35,32 @@ from tapegrad.compilation.scheduling import (
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
 from tapegrad.compilation.subnormals import Scaling, scaling
-from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, assembly
-from tapegrad.kernels.programs import load
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.replay.layout import REPORTED
 from tapegrad.kernels.words import Address
 
 
-class Plan:
+class Plan(Prepared):
     """Rows in another order.
 
     Attributes
     ----------
-    rows
-        What is run.
     kernels
-        How many of them are fused.
-    targets
-        By number of an argument, where a derivative is that a call gives away.
+        How many of its rows are fused kernels.
     """
 
     def __init__(self) -> None:
-        self.rows, self.kernels = Rows(), 0
+        super().__init__()
+        self.kernels = 0
         self.wholes: dict[Address, Operand] = {}  # by where a block is the array of all its elements
         self._blocks: dict[tuple[str, int], list[Operand]] = {}  # by what they hold, which groups share
         self._touched: dict[int, list[Access]] = {}  # by owner, in order
         self._loaded: dict[Any, Address] = {}  # kernels by what they are made of
         self._scaled: dict[str, Scaling] = {}  # by dtype
-        self.targets: dict[int, Target] = {}
+
+    def describe(self) -> str:
+        """Tell what computes."""
+        return f"computed by {several(self.kernels, 'fused kernel')}"
 
     def build(
         self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, outputs: Sequence[Operand]
@@ -164,12 +161,6 @@ class Plan:
             self._loaded[key] = address
         return self._loaded[key]
 
-    def watch(self, events: Sequence[int]) -> None:
-        """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
-        state = self.rows.state
-        state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
-        self._words, self._state, self._run = self.rows.memory, state, run_words()
-
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""
         self.targets = targets_of(self.rows, gradients)
@@ -186,33 +177,6 @@ class Plan:
             target.array.view(np.uint8).fill(0xFF)
         for x in self._computed:
             ctypes.memset(x.low, 0xFF, x.high - x.low)
-
-    def run(self, reported: int) -> bool:
-        """Run the rows; False where the call is to be computed by those of the program."""
-        self._state[REPORTED] = reported
-        return self._run(self._words) or self._go_on()
-
-    def _go_on(self) -> bool:
-        """Do what Python has to do, if that is why the rows were left."""
-        state, functions = self._state, self.rows.functions
-        try:
-            while state[layout.CAME_TO] in functions:
-                functions[state[layout.CAME_TO]]()
-                state[layout.FIRST_ROW] = state[layout.CAME_TO] + 1
-                if self._run(self._words):
-                    return True
-        except FloatingPointError:
-            pass
-        finally:
-            state[layout.FIRST_ROW] = 0
-        return False
-
-
-@functools.cache
-def run_words() -> Callable[[np.ndarray], bool]:
-    """Return the function of Python's that runs rows, of the words that tell which."""
-    made: Callable[[np.ndarray], bool] = builtin("run_words", METH_O, load()(layout.GIVE_FUNCTION, 0, 0, 0))
-    return made
 
 
 # Of an operand: where it is, how many elements it has, their dtype, and how it is stretched; of a block none.

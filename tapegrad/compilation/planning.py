@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.compilation import background, memory
-from tapegrad.compilation.explanation import several
+from tapegrad.compilation.repeats import Part
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import importing
 from tapegrad.tape import pool
 
 if TYPE_CHECKING:
     from tapegrad.compilation.handing import Target
-    from tapegrad.compilation.plan import Plan
+    from tapegrad.compilation.prepared import Prepared
     from tapegrad.compilation.program import Program
     from tapegrad.compilation.reverse import Reverse
 
@@ -27,10 +27,10 @@ MOST_IN_VAIN = 16  # calls in a row that a plan could not compute, after which i
 
 
 @functools.cache
-def _module() -> Any:
-    """The module of plans, which needs Numba."""
+def _module(name: str) -> Any:
+    """A module of plans, which needs Numba."""
     with importing():
-        return importlib.import_module("tapegrad.compilation.plan")
+        return importlib.import_module(f"tapegrad.compilation.{name}")
 
 
 class Planning:
@@ -58,10 +58,10 @@ class Planning:
     ) -> None:  # fmt: skip
         self._hands_over = hands_over
         self._program, self._reverse, self._result, self._begin = program, reverse, result, begin
-        self.plan: Plan | None = None
+        self.plan: Prepared | None = None
         self.reason = "" if compiling_setting() != "off" else "TAPEGRAD_COMPILE=off"
         self._warm, self._wait = warm, wait or compiling_setting() == "wait"
-        self._made: Plan | None = None  # not yet compared with the rows
+        self._made: Prepared | None = None  # not yet compared with the rows
         self._calls = self.in_vain = 0
         self._asked = False  # for a plan
 
@@ -115,14 +115,17 @@ class Planning:
         """Make the plan."""
         try:
             rows, reverse = self._program.rows, self._reverse
+            self._made = self._rolled()
+            if self._made is not None:
+                return True
             steps = len(rows) + (0 if reverse is None else len(reverse.rows))
             if steps > memory.MOST_STEPS:
                 self.reason = f"its {steps:,} steps are more than {memory.MOST_STEPS:,}; arrays take fewer"
                 return True
             forward = rows, self._begin, len(self._program.events)
             backward = None if reverse is None else (reverse.rows, len(reverse.pools))
-            plan = _module().Plan()
-            for _ in plan.build(forward, backward, [_module().describe(x) for x in self._outputs()]):
+            plan = _module("plan").Plan()
+            for _ in plan.build(forward, backward, [_module("plan").describe(x) for x in self._outputs()]):
                 background.pause()
             if self._hands_over and self._reverse is not None:
                 plan.hand_over(self._reverse.gradients)
@@ -130,6 +133,13 @@ class Planning:
         except Exception as error:  # of LLVM, or of a step that is as no other
             self.reason = f"{type(error).__name__}: {error}"
         return True
+
+    def _rolled(self) -> Prepared | None:
+        """Loops, if the rows are such for most."""
+        part = Part(self._program.rows, self._begin, len(self._program.events), True)
+        reverse = None if self._reverse is None else self._reverse.rows
+        found: Prepared | None = _module("rolling").roll(part, reverse, self._outputs())
+        return found
 
     def _compare(self, events: Sequence[int], reported: int) -> bool:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
@@ -142,7 +152,7 @@ class Planning:
             self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():
             self.reason = "its value has other bits"
-        elif not all(map(agree, known[1:], outputs[1:])):
+        elif not all(map(are_same if plan.is_exact else agree, known[1:], outputs[1:])):
             self.reason = "its derivatives are others"
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
@@ -162,10 +172,15 @@ class Planning:
     def explain(self) -> str:
         """Tell what computes such calls."""
         if self.plan is not None:
-            return f"computed by {several(self.plan.kernels, 'fused kernel')}"
+            return self.plan.describe()
         if self.reason:
             return f"not fused: {self.reason}"
         return "fused soon" if self.is_pending else ""
+
+
+def are_same(known: np.ndarray, found: np.ndarray) -> bool:
+    """Whether derivatives have the same bits."""
+    return known.tobytes() == found.tobytes()
 
 
 def agree(known: np.ndarray, found: np.ndarray) -> bool:

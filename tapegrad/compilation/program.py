@@ -45,6 +45,8 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
+SIDE_BY_SIDE = 64  # numbers that calls bring
+
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
     """Of some programs the one that begins as these events do for longest, and for how long."""
@@ -168,6 +170,7 @@ class Program:
         self.views = bytearray()
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
+        self._doubles: list[np.ndarray] = []  # buffers for numbers that calls bring, not in use yet
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
@@ -357,12 +360,22 @@ class Program:
         if source.kind == SHARED:
             return self.live(value[0])[value[1]]
         if type(value) not in PYTHON_S:
-            return np.array(value)
+            return self._beside(np.array(value))
         if not isinstance(event.op, Passive):
-            return np.array(value, np.asarray(event.value).dtype)
+            return self._beside(np.array(value, np.asarray(event.value).dtype))
         others = [x if x.kind >= LIVE else self.buffer(x) for x in event.operands]
         kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
-        return np.array(value, np.result_type(*kinds))  # which it is compared in
+        return self._beside(np.array(value, np.result_type(*kinds)))  # which it is compared in
+
+    def _beside(self, x: np.ndarray) -> np.ndarray:
+        """A buffer with this in it: of a double beside those of the doubles before, which are read before."""
+        if x.ndim or x.dtype.char != "d":
+            return x
+        if not self._doubles:
+            self._doubles = [y.reshape(()) for y in np.split(np.zeros(SIDE_BY_SIDE), SIDE_BY_SIDE)[::-1]]
+        out: np.ndarray = self._doubles.pop()
+        out[...] = x
+        return out
 
     def _compute(self, event: Event, k: int, out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:

@@ -236,7 +236,8 @@ class Reverse(Cotangents):
             return
         if first:
             self.rows.call(target.fill, [0.0], target)
-        self.rows.call(np.add, [window, ct, window])
+        if window.ndim or not self.rows.loop(np.add, [window, ct], window):
+            self.rows.call(np.add, [window, ct, window])
 
     def _is_spread(self, ct: np.ndarray, window: np.ndarray, target: np.ndarray) -> bool:
         """Whether a window without gaps has got its cotangent, and what lies around it zeros, by loops."""

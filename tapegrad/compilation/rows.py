@@ -86,11 +86,16 @@ STOPS = *CALLS, *ALONE  # all without a group
 
 
 class Form(NamedTuple):
-    """What rows have in common that do the same with other operands: words, where these lie, and a key."""
+    """What rows have in common that do the same with other operands: words, where these lie, and a key.
+
+    Of loops and kernels it has the ufunc or `Kernel`, and the dtypes of the operands as a row has them.
+    """
 
     words: np.ndarray
     at: Address
     key: tuple[int, ...]
+    function: Any = None
+    kinds: str = ""
 
 
 class Rows:
@@ -123,7 +128,11 @@ class Rows:
 
     def form(self, k: int) -> tuple[int, ...]:
         """Return the words of the form of a row."""
-        return self._forms[self.words[self.starts[k]]].key
+        return self.form_at(self.words[self.starts[k]]).key
+
+    def form_at(self, at: Address) -> Form:
+        """Return the form that lies there."""
+        return self._forms[at]
 
     def write(self, which: int, *words: int) -> None:
         """Write words of the latest row, from one on."""
@@ -273,7 +282,11 @@ class Rows:
         places = [_place(x, extent) for x in operands]
         if 0 in (found[0], extent) or None in places or 0 in forward.error_test():
             return 0, 0
-        return self._form_of(layout.BY_LOOP, *found, extent, places, clears_errors(ufunc, kinds)), extent
+        chars = "".join(x.dtype.char for x in arrays)
+        form = self._form_of(
+            layout.BY_LOOP, *found, extent, places, clears_errors(ufunc, kinds), of=(ufunc, chars)
+        )
+        return form, extent
 
     def convert(self, x: np.ndarray, out: np.ndarray) -> None:
         """Add what writes truth values or integers as floating-point numbers."""
@@ -287,7 +300,8 @@ class Rows:
         known = self._known.get(key)
         if known is None:
             places = [_place(x, extent) for x in operands]
-            form = self._form_of(layout.BY_KERNEL, kernel.address, 0, extent, places)
+            chars = "".join(x.dtype.char for x in arrays)
+            form = self._form_of(layout.BY_KERNEL, kernel.address, 0, extent, places, of=(kernel, chars))
             known = self._known[key] = form, extent
         step = Step(layout.BY_KERNEL, kernel, tuple(reads), (out,), extent)
         self._append(step, known[0], arrays)
@@ -413,19 +427,19 @@ class Rows:
 
     def _form_of(
         self, kind: int, function: int, data: int, extent: int, operands: Sequence[Any],
-        clears: bool = False, count: int | None = None,
+        clears: bool = False, count: int | None = None, of: tuple[Any, str] = (None, ""),
     ) -> Address:  # fmt: skip
         """Where the form of rows lies that have operands in such places, or so many elsewhere."""
         _, advances, strides = zip(*operands, strict=True) if operands else ((), (), ())
         count = len(operands) if count is None else count
-        return self._form((kind, function, data, extent, count, clears, *advances, *strides))
+        return self._form((kind, function, data, extent, count, clears, *advances, *strides), of)
 
-    def _form(self, key: tuple[int, ...]) -> Address:
+    def _form(self, key: tuple[int, ...], of: tuple[Any, str] = (None, "")) -> Address:
         """Where a form lies."""
         found = self.forms.get(key)
         if found is None:
             words = np.array(key, np.int64)
-            found = self.forms[key] = Form(words, abi.address(words), key)
+            found = self.forms[key] = Form(words, abi.address(words), key, *of)
             self._forms[found.at] = found
         return found.at
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tapegrad.compilation.learning import Learning
     from tapegrad.compilation.matching import Matcher
     from tapegrad.compilation.pace import Pace
-    from tapegrad.compilation.plan import Plan
+    from tapegrad.compilation.prepared import Prepared
     from tapegrad.compilation.replaying import Replay
 
 Where = tuple[tuple[int, ...], bool]  # positions of arguments, and whether derivatives are given in a tuple
@@ -127,7 +127,7 @@ class Shortcut:
                 found = self._called(plan, wanted, args)
                 if found is not None:
                     return found
-            elif plan.run(matcher.reported):
+            elif plan.run(matcher.reported, True):
                 replay.replayed += 1
             else:
                 return None
@@ -144,7 +144,7 @@ class Shortcut:
         """Whether all other arguments are those of calls that were watched."""
         return len(args) == self._count and all(is_same_argument(args[k], x) for k, x in self._others)
 
-    def _called(self, plan: Plan, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    def _called(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Call the function while operations are compared; None if the plan has computed what it does."""
         matcher, work, words, known = self._matcher, self._work, plan.rows.memory, False
         try:

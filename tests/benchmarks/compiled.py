@@ -7,8 +7,8 @@ JAX with one thread; "replay" is `tg.compile(replay=True)`, which compares what 
 only if that has changed. Printed are best times in microseconds and those of each way over the first, as
 the median of the rounds' ratios and in brackets that of the best times. Then Hessians times directions,
 what NumPy's tanh alone takes of the five of 1e6, whose bits compiled programs have too, what an operation
-takes beyond one on Python's floats, what the first calls take beside those of ordinary recording, and how
-much memory a process has that calls a function ten times.
+takes beyond one on Python's floats, a loop over numbers, what the first calls take beside those of ordinary
+recording, and how much memory a process has that calls a function ten times.
 """
 
 import os
@@ -265,6 +265,49 @@ def of_an_operation():
     print(f"np.negative, a product and a sum: {1e9 * per_turn:.0f} ns")
 
 
+def predators(p, n=1000):
+    """Lotka and Volterra's equations by the classical method of Runge and Kutta."""
+    a, b, c, d = p[0], p[1], p[2], p[3]
+
+    def slope(x, y):
+        return x * (a - b * y), y * (c * x - d)
+
+    x, y, h = 1.0, 0.5, 0.01
+    for _ in range(n):
+        dx1, dy1 = slope(x, y)
+        dx2, dy2 = slope(x + h / 2 * dx1, y + h / 2 * dy1)
+        dx3, dy3 = slope(x + h / 2 * dx2, y + h / 2 * dy2)
+        dx4, dy4 = slope(x + h * dx3, y + h * dy3)
+        x, y = x + h / 6 * (dx1 + 2 * dx2 + 2 * dx3 + dx4), y + h / 6 * (dy1 + 2 * dy2 + 2 * dy3 + dy4)
+    return x * x + y
+
+
+def of_numbers():
+    """A loop over numbers: by the program, replayed, recorded and by torch, and the value by Python's floats.
+
+    XLA, to which JAX would give it as 50,000 operations, takes minutes to compile that.
+    """
+    p = np.array([1.1, 0.4, 0.1, 0.4])
+    calls = {
+        "compile": tg.compile(predators, wait=True).value_and_grad,
+        "replay": tg.compile(predators, wait=True, replay=True).value_and_grad,
+        "eager": tg.func.value_and_grad(predators),
+        "torch": by_torch(lambda _, p: predators(p)),
+    }
+    wanted = flat(calls["eager"](p))
+    for call in calls.values():
+        for _ in range(2 if call is calls["torch"] else 7):
+            found = flat(call(p))
+        assert difference(found, wanted) < 1e-9
+    calls["floats"] = lambda p: predators(p.tolist())
+    times = {
+        name: best(lambda call=call: call(p), 1, 3 if name == "torch" else 15) for name, call in calls.items()
+    }
+    print(
+        "Lotka-Volterra, 1,000 steps, ms: ", ", ".join(f"{name} {1e3 * t:.3f}" for name, t in times.items())
+    )
+
+
 def of_first_calls():
     """How long the first ten calls of a function take, beside those of another one that is recorded."""
     x, kept, waited = np.linspace(0.1, 1, 10), [], []
@@ -357,6 +400,7 @@ def main():
         of_second_derivatives(what, f, start)
     of_tanh_alone()
     of_an_operation()
+    of_numbers()
     of_first_calls()
     of_memory()
 

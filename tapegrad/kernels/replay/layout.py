@@ -359,28 +359,29 @@ READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
 # What runs programs: their rows, functions of the C API and of the C library with what errors of floating-
 # point numbers are, and those that were met; then the events, whether anybody has a Tensor of one, where a
 # Tensor keeps what refers to it weakly, what runs the rows in reverse, and how many there are. For a
-# function of Python's: the first row and the end, where it came to, which errors of numbers are told, and
-# where False and True are. With which word each row begins ROW_STARTS says, where that lies. A row: where
-# its form lies, the row behind its group, where the blocks of its group begin, and the end, or 0 where all
-# have as many elements; the addresses of the operands, or the objects that a function of Python's is called
-# with. Its form, which it shares with rows that do the same elsewhere: what it does, a function with its
-# data, over how many elements, how many operands, whether its loop clears flags of errors; of the operands
-# by how many bytes for each element they advance, and the strides of a ufunc's loop: 0 for a number. What
-# only a group knows starts anew with each block: it does not advance. A fused kernel has its operands in
-# words of its own, FORM_DATA: addresses, advances, after how many elements they advance besides, by how
-# many bytes, and room for the addresses of a block; where it gives 0 the rows are not to be used:
-# ABANDONED. A total is the sum of the parts of all blocks, which lie as many bytes apart as a block has
-# elements: with what it begins, where it goes, and by what it is divided, or 0. A reduction has what it
-# begins with, the elements, where it goes, and a divisor. A product of matrices, or of as many as a stack
-# has, has extents and strides in ROW_STEPS, and behind its places which operand may be scaled, how many
-# elements that has for each product, and words for that, or 0. Sums of short rows have what they begin
-# with, the elements and where they go; how many elements a row has is FORM_DATA.
+# function of Python's: the first row and the end, where it came to, which errors of numbers are told,
+# whether none of the user's Python has run, so that nobody can have a Tensor, and where False and True are.
+# With which word each row begins ROW_STARTS says, where that lies. A row: where its form lies, the row
+# behind its group, where the blocks of its group begin, and the end, or 0 where all have as many elements;
+# the addresses of the operands, or the objects that a function of Python's is called with. Its form, which
+# it shares with rows that do the same elsewhere: what it does, a function with its data, over how many
+# elements, how many operands, whether its loop clears flags of errors; of the operands by how many bytes
+# for each element they advance, and the strides of a ufunc's loop: 0 for a number. What only a group knows
+# starts anew with each block: it does not advance. A fused kernel has its operands in words of its own,
+# FORM_DATA: addresses, advances, after how many elements they advance besides, by how many bytes, and room
+# for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is the sum
+# of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it begins,
+# where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements, where
+# it goes, and a divisor. A product of matrices, or of as many as a stack has, has extents and strides in
+# ROW_STEPS, and behind its places which operand may be scaled, how many elements that has for each product,
+# and words for that, or 0. Sums of short rows have what they begin with, the elements and where they go;
+# how many elements a row has is FORM_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
     FIRST_ROW, END_ROW, CAME_TO, REPORTED, ADD_REFERENCE, RUNS_LONG, RELEASE_LOCK, TAKE_LOCK, ROW_STARTS,
-    NO_AND_YES, RUN_WORDS,
-) = *range(25), 26  # fmt: skip
+    SKIPS_PYTHON, NO_AND_YES, RUN_WORDS,
+) = *range(26), 27  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
 ROW_FORM, ROW_GROUP, ROW_BLOCKS, ROW_PLACES = range(4)
 SCALED_OPERAND, SCALED_SIZE, SCALED_BY, ROW_STEPS = range(ROW_PLACES + 3, ROW_PLACES + 7)  # of a product

@@ -306,7 +306,9 @@ def run_program(what: int, state: int, begin: int, end: int) -> int:
     if what == RUN_ROWS or came < end:
         return came
     s = i64(state)
-    s[HELD] = is_held(s.events_at, s.event_count, s.weak_references_at)
+    s[HELD] = 0
+    if s.skips_python == 0:
+        s[HELD] = is_held(s.events_at, s.event_count, s.weak_references_at)
     if s.held or s.errors_met or s.reverse_at == 0:
         return end
     return end + rows_from(s.reverse_at, 0, s.reverse_count)

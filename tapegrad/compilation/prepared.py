@@ -1,0 +1,86 @@
+"""Rows that compute calls in another way than those of their program, from some row on to the end.
+
+They are for calls that nobody has looked into since; where they meet anything unusual the rows of the program
+compute the call.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tapegrad.compilation.handing import Target
+from tapegrad.compilation.rows import Rows
+from tapegrad.core.compiled_methods import METH_O, builtin
+from tapegrad.kernels.programs import load
+from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import REPORTED, SKIPS_PYTHON
+
+
+class Prepared:
+    """Such rows.
+
+    Attributes
+    ----------
+    rows
+        What is run.
+    targets
+        By number of an argument, where a derivative is that a call gives away.
+    is_exact
+        Whether derivatives have the bits of those of the program's rows.
+    """
+
+    is_exact = False
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.targets: dict[int, Target] = {}
+
+    def describe(self) -> str:
+        """Tell what computes."""
+        raise NotImplementedError
+
+    def spoil(self) -> None:
+        """Make other numbers of all that the rows compute, so that it shows where one is read before."""
+        raise NotImplementedError
+
+    def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
+        """Write derivatives to memory of their own, which a call gives away, where that can be."""
+
+    def watch(self, events: Sequence[int]) -> None:
+        """Say where events are whose Tensors nobody may have, how many, and where one has weak references."""
+        state = self.rows.state
+        state[layout.EVENTS_AT], state[layout.EVENT_COUNT], state[layout.WEAK_REFERENCES_AT] = events
+        self._words, self._state, self._run = self.rows.memory, state, run_words()
+
+    def run(self, reported: int, skips_python: bool = False) -> bool:
+        """Run the rows; False where the call is to be computed by those of the program.
+
+        Where the call `skips_python` nobody can have a Tensor that stands for a result of it.
+        """
+        self._state[REPORTED], self._state[SKIPS_PYTHON] = reported, skips_python
+        return self._run(self._words) or self._go_on()
+
+    def _go_on(self) -> bool:
+        """Do what Python has to do, if that is why the rows were left."""
+        state, functions = self._state, self.rows.functions
+        try:
+            while state[layout.CAME_TO] in functions:
+                functions[state[layout.CAME_TO]]()
+                state[layout.FIRST_ROW] = state[layout.CAME_TO] + 1
+                if self._run(self._words):
+                    return True
+        except FloatingPointError:
+            pass
+        finally:
+            state[layout.FIRST_ROW] = 0
+        return False
+
+
+@functools.cache
+def run_words() -> Callable[[np.ndarray], bool]:
+    """Return the function of Python's that runs rows, of the words that tell which."""
+    made: Callable[[np.ndarray], bool] = builtin("run_words", METH_O, load()(layout.GIVE_FUNCTION, 0, 0, 0))
+    return made
