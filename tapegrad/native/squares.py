@@ -34,7 +34,6 @@ COMPUTING = (
     *TIMES, *OVER, *POWERS, *OPERANDS,
 )  # fmt: skip
 READING = ("size", "shape", "ndim")  # attributes that are no views
-METHODS = ("dot", "sum", "mean")  # which compute
 COUNTS = {**OPERANDS, np.square: 1, np.multiply: 2, np.divide: 2, np.power: 2, np.dot: 2, np.vdot: 2}
 
 
@@ -103,9 +102,16 @@ def _computes(
         function = resolve(value.func)
         if function is None:
             method = definition(value.func)
-            return isinstance(method, ir.Expr) and method.op == "getattr" and method.attr in METHODS
+            return isinstance(method, ir.Expr) and method.op == "getattr" and _is_computing(method.attr)
         return any(function is f for f in COMPUTING)
-    return value.op in ("binop", "unary") or (value.op == "getattr" and value.attr in (*READING, *METHODS))
+    if value.op == "getattr":
+        return value.attr in READING or _is_computing(value.attr)
+    return value.op in ("binop", "unary")
+
+
+def _is_computing(method: str) -> bool:
+    """Whether a method of arrays does what one of the functions does that compute."""
+    return any(getattr(np, method, None) is f for f in COMPUTING)
 
 
 class _Reader:
