@@ -330,6 +330,26 @@ def test_a_write_in_a_program_to_what_a_view_without_axes_is_held_of_later(take,
         np.testing.assert_allclose(gradient, step, rtol=1e-13)
 
 
+def test_a_write_in_a_program_to_a_view_without_axes_that_is_repeated():
+    writes = []
+
+    def function(x):
+        view = (x * 1.5)[0, ...]
+        repeated = np.broadcast_to(view, (2,))
+        if writes:
+            view[...] = 0.75 * x[1]
+        return np.sum(repeated * x) + view
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 7):
+        writes[:] = [True] * (k in (4, 6))
+        x = k * np.array([0.1, -0.2])
+        value, gradient = compiled.value_and_grad(x)
+        np.testing.assert_allclose(value, function(x), rtol=1e-14)
+        step = [function(x + 1e-30j * e).imag / 1e-30 for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, step, rtol=1e-13)
+
+
 def test_an_operator_in_place_where_a_program_knows_one_that_is_not():
     writes, takes = [], [lambda z: z[1, ...], lambda z: np.squeeze(z[1:2]), lambda z: z[1]]
     takes.append(lambda z: z[1, ...][..., None])
