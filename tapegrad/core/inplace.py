@@ -390,7 +390,7 @@ def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: 
         else:
             out = copy(part) if part is new else part
     _become(x, out._v, out)
-    extra(x).written = True
+    extra(x).array = extra(x).written = True
 
 
 def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: bool) -> None:
@@ -479,7 +479,7 @@ def _leave_storage(x: Handle, storage: Storage) -> None:
     state = extra(x)
     storage.remove(x)
     state.version, state.storage, state.place = storage.memory.writes, None, None
-    state.written = True
+    state.array = state.written = True
 
 
 def _is_all(x: Any, storage: Storage | None) -> bool:
