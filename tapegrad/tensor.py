@@ -512,7 +512,7 @@ class Tensor(ArrayMethods):
             )
 
     def numpy(self) -> np.ndarray:
-        """The value as an ndarray that shares memory; read-only where it has a history."""
+        """The value as an ndarray that shares memory; read-only with a history, and of one number a copy."""
         self._border("numpy()")
         return lend(self)
 
@@ -539,6 +539,8 @@ class Tensor(ArrayMethods):
     ) -> Any:
         """The memory for another library, by the DLPack protocol; as `numpy` it has no derivative."""
         value = np.asarray(self.numpy())
+        if not value.ndim:
+            value = value.copy()  # a number has no memory
         return value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -849,7 +851,9 @@ def _of_copy(value: Operand, leaf: bool) -> Tensor:
 def from_numpy(array: np.ndarray) -> Tensor:
     """Return a Tensor that shares memory with an ndarray.
 
-    Writes to the array are seen by later operations; what is recorded is a copy of what was there.
+    Writes to the array are seen by later operations; what is recorded is a copy of what was there. A Tensor
+    without axes holds a number: of an array without axes it is a copy, and views of one element, as
+    ``x[0, ...]``, have what was there when they were made or last written to by a Tensor.
 
     Parameters
     ----------

@@ -20,6 +20,7 @@ from tapegrad.core.base import (
     alias_of,
     extra,
     has_tangent,
+    is_array,
     is_tensor,
     like_of,
     needs_derivative,
@@ -671,7 +672,9 @@ def lend(x: Handle) -> np.ndarray:
     """
     value = x._v
     if type(value) is not ndarray:
-        return np.asarray(value)
+        value = np.asarray(value)
+        value.flags.writeable = not is_array(x)  # a write would be lost
+        return value
     storage = extra(x).storage
     whole = x if storage is None else storage.whole
     if is_externally_writable(whole) and extra(whole).shown is True:

@@ -339,6 +339,37 @@ def test_a_write_that_a_number_would_not_see_is_refused(view):
     assert seen.tolist() == [7.0]
 
 
+COPIED = {"copy": lambda s, seen: seen.fill(5.0), "number": lambda s, seen: s.fill(5.0)}
+
+
+@pytest.mark.parametrize("write", COPIED.values(), ids=COPIED)
+def test_a_write_that_a_number_would_not_see_is_refused_as_a_program_ends(write):
+    writes = []
+
+    def function(x):
+        s = np.sum(np.exp(x))
+        seen = s.reshape(1)
+        if writes:
+            write(s, seen)
+        return s * np.sum(seen * x)
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 6):
+        compiled.value_and_grad(k * np.array([0.1, -0.2]))
+    writes.append(True)
+    for _ in range(3):
+        with pytest.raises(tg.errors.ReadOnlyError):
+            compiled.value_and_grad(np.array([0.1, -0.2]))
+
+
+def test_arrays_that_numbers_are_given_out_as():
+    x = tg.tensor([1.0, 2.0])
+    for a in (tg.tensor(1.0), tg.ones(()), x[0, ...]):
+        array = a.numpy()
+        assert array == 1.0 and not array.flags.writeable
+    assert x.sum().numpy().flags.writeable  # as np.asarray of NumPy's number
+
+
 def test_a_write_to_a_number_of_a_part_of_complex_numbers_is_not_lost():
     z = tg.tensor([1.0 + 2.0j, 3.0])
     number = z.real[1, ...]
