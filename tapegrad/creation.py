@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import as_array, value_of
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import (
     contains_tensor,
@@ -51,7 +51,8 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
         value = function(*(value_of(a) for a in args), **given)
         if like is not None and not requires_grad and is_compared():  # by what gives it whatever the elements
             known: Any = expect_flat(like, (value,))
-            return note_flat(tensor(value), like, (value,)) if known is None else known
+            found: Tensor = note_flat(tensor(value), like, (value,)) if known is None else known
+            return found if value.ndim else as_array(found)
         made = tensor(value, requires_grad=requires_grad)
         if name not in SHAPED:
             with_metadata(made, tensors_in((args, kwargs)))

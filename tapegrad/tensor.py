@@ -16,10 +16,13 @@ import numpy as np
 from tapegrad.core import array_methods, base, dispatch, forward_mode
 from tapegrad.core.array_methods import ArrayMethods
 from tapegrad.core.base import (
+    ARRAY,
     Handle,
     Index,
+    as_array,
     extra,
     has_tangent,
+    is_array,
     is_expected,
     is_number_view,
     join,
@@ -120,7 +123,7 @@ def _is_parameter(x: Tensor) -> bool:
     return not is_grad_enabled() and x.is_leaf and x.requires_grad
 
 
-def _is_array(x: Tensor, name: str) -> bool:
+def _is_changed(x: Tensor, name: str) -> bool:
     """Whether a 0-d Tensor is a view, which an operator in place changes; a program ends where one is."""
     if is_expected(x) and is_number_view(x):
         expected[id(x)].leave(f"{name} changes a 0-d view")
@@ -133,12 +136,15 @@ def _is_array(x: Tensor, name: str) -> bool:
 def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any, Any], Tensor]:
     def update(self: Tensor, other: Operand) -> Tensor:
         result = operate(self, other)
-        if not isinstance(result, Tensor) or (
-            self.ndim == 0
-            and not _is_parameter(self)
-            and ((not expected and self._extra is None) or not _is_array(self, name))
-        ):
-            return result  # a number is immutable: the name is bound to another
+        if not isinstance(result, Tensor):
+            return result
+        if self.ndim == 0 and not _is_parameter(self):  # a number is immutable: the name is bound to another
+            if not expected and self._extra is None:
+                return result
+            if not expected and self._extra is ARRAY:
+                return as_array(result)
+            if not _is_changed(self, name):
+                return as_array(result) if is_array(self) else result
         become(self, result, name)
         return self
 
@@ -329,7 +335,7 @@ class Tensor(ArrayMethods):
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is None:
-            if self._extra is not None:
+            if self._extra is not None and self._extra.grad is not None:
                 self._extra.grad = None
             return
         if not isinstance(value, Tensor):
@@ -506,7 +512,7 @@ class Tensor(ArrayMethods):
             )
 
     def numpy(self) -> np.ndarray:
-        """The value as an ndarray that shares memory; read-only where it has a history."""
+        """The value as an ndarray that shares memory; read-only with a history, and of one number a copy."""
         self._border("numpy()")
         return lend(self)
 
@@ -533,6 +539,8 @@ class Tensor(ArrayMethods):
     ) -> Any:
         """The memory for another library, by the DLPack protocol; as `numpy` it has no derivative."""
         value = np.asarray(self.numpy())
+        if not value.ndim:
+            value = value.copy()  # a number has no memory
         return value.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -642,8 +650,11 @@ class Tensor(ArrayMethods):
         if has_tangent(self) or self._tape is not None:
             raise GradientError(_not_leaf(what))
         out: Tensor = wrap(value)
+        if self._extra is ARRAY:
+            return as_array(out)
         if self._extra is not None:
             mine = extra(out)
+            mine.array = self._extra.array
             mine.shown, mine.volatile = self._extra.shown, self._extra.volatile
             if self._extra.requires_grad:
                 note_escape(self)
@@ -821,12 +832,16 @@ def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = Fals
         aligned[...] = value
         value = aligned
     out: Tensor = with_metadata(wrap(value), (data,), True)
+    if not value.ndim:
+        as_array(out)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
 
 
 def _of_copy(value: Operand, leaf: bool) -> Tensor:
     """The common case of `tensor`: of a number or a new array, where no mode wants to know."""
     out: Tensor = wrap(value)
+    if type(value) is not np.ndarray:
+        out._extra = ARRAY
     if leaf:
         extra(out).requires_grad = True
         out._at = Cell(out)
@@ -836,7 +851,9 @@ def _of_copy(value: Operand, leaf: bool) -> Tensor:
 def from_numpy(array: np.ndarray) -> Tensor:
     """Return a Tensor that shares memory with an ndarray.
 
-    Writes to the array are seen by later operations; what is recorded is a copy of what was there.
+    Writes to the array are seen by later operations; what is recorded is a copy of what was there. A Tensor
+    without axes holds a number: of an array without axes it is a copy, and views of one element, as
+    ``x[0, ...]``, have what was there when they were made or last written to by a Tensor.
 
     Parameters
     ----------
@@ -861,7 +878,7 @@ def from_numpy(array: np.ndarray) -> Tensor:
     out: Tensor = wrap(value)
     if isinstance(value, np.ndarray) and np.may_share_memory(value, array):
         extra(out).shown = True
-    return out
+    return out if value.ndim else as_array(out)
 
 
 def asarray(data: Operand, dtype: DTypeLike | None = None) -> Tensor:

@@ -22,7 +22,8 @@ POWER = MEANING[np.power]
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 RESHAPE = REGISTRY["reshape"]
 ELEMENT = REGISTRY["element"]
-SEEING = RESHAPE, ELEMENT, REGISTRY["getitem"], REGISTRY["transpose"]  # what gives views, 0-d or of 0-d
+BROADCAST = REGISTRY["broadcast_to"]
+SEEING = RESHAPE, ELEMENT, BROADCAST, REGISTRY["getitem"], REGISTRY["transpose"]  # give views, 0-d or of 0-d
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
@@ -80,7 +81,7 @@ class Called(NamedTuple):
     The op of an operator in place is followed by the one that `writes` its result to the first argument.
     Any other call may be of several `events`, one after the other, of which one gives the result, or some
     those that it gives in a list or tuple, its `kind`; `results` are their numbers. Operands that are none of
-    its arguments, by event and number, are `constants`.
+    its arguments, by event and number, are `constants`. A result without axes may be one of NumPy's arrays.
     """
 
     function: Callable[..., Any]
@@ -91,6 +92,7 @@ class Called(NamedTuple):
     results: tuple[int, ...] = (0,)
     kind: type | None = None
     constants: tuple[tuple[int, int, Any], ...] = ()
+    is_array: bool = False
 
     def arguments(self) -> list[Any]:
         """Return its arguments one by one."""
@@ -291,7 +293,7 @@ class Flat:
     def is_as_made(self) -> bool:
         """Whether nobody has written to it, or seen it otherwise than by copies."""
         state = self.handle._extra
-        return self.handle._v is self.value and (state is None or vars(state).keys() <= {"several"})
+        return self.handle._v is self.value and (state is None or vars(state).keys() <= {"several", "array"})
 
 
 def record_of(x: Handle) -> History:

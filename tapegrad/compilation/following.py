@@ -98,6 +98,7 @@ class Follower:
         self.reported, self.warns = 0, False
         self._ids, self._numbers = array("q"), array("q")  # of Tensors, in order, and which these are
         self._known = 0  # of the events recorded again
+        self.arrays: set[int] = set()
         self._filled: list[Handle] = []
         self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
         self._operands: set[int] = set()
@@ -268,6 +269,7 @@ class Follower:
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
         self.learner, self.recording.tracing = None, 0
+        self.arrays.clear()
         if not self._lent:
             return []
         lent, self._lent = self._lent, {}

@@ -31,7 +31,7 @@ from tapegrad.compilation.methods import UPDATES
 from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
 from tapegrad.compilation.traces import OUTSIDE, RETURNED, WIDTH, WRITTEN, Trace, operands_of
 from tapegrad.core import dispatch
-from tapegrad.core.base import Handle, requires_grad, value_of, wrap
+from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import Storage
@@ -79,6 +79,7 @@ class Learner:
         self._several: set[int] = set()
         self._orders: dict[int, Callable[..., Any]] = {}
         self._told: dict[int, str] = {}
+        self.arrays: set[int] = set()  # it gives no Tensors without a value
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -197,6 +198,8 @@ class Learner:
                     self._calls[k] = call._replace(writes=True) if writes else call
         elif sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, out)
+        if k in self._calls and is_array(out):
+            self._calls[k] = self._calls[k]._replace(is_array=True)
         return out
 
     def _called(
@@ -394,7 +397,7 @@ class Learner:
             requires_grad(x) for x, known in zip(handles, histories, strict=True) if known is None
         )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
-        if ours and out._tape is None and out._extra is None:
+        if ours and out._tape is None and (out._extra is None or out._extra is ARRAY):
             history = History(id(out), FLAT, len(self.entries) // WIDTH)
             self._list(op, operands, attrs, out, history)
             self._flat[id(out)] = Flat(out, out._v, history)

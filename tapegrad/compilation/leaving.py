@@ -175,6 +175,8 @@ class Leaver(Follower):
                 value.flags.writeable = False
             recorded = self._record_natively(event, value, operands)
             out = record(event.op, value, operands, event.attrs) if recorded is None else recorded
+        if event.call is not None and event.call.is_array and event.call.events == 1:
+            base.as_array(out)
         if seen:
             base.join(operands[0], out, of, place=place)
         else:
@@ -186,13 +188,16 @@ class Leaver(Follower):
             return None
         number = not (x._v.ndim and event.value.ndim)
         seen = is_number_view(event, x._v) if number else event.is_view
-        return base.seen_by(x) if seen else None
+        return base.array_of(x) if seen else None
 
     def _note_copied(self, x: Handle, event: Event, operands: list[Any]) -> None:
         """Let writes to a copy of a part of what the call has computed be refused while others hold that."""
         of = operands[0] if event.op in PARTS and event.writes is None else None
         if isinstance(of, Handle) and of._v.ndim:
             base.refuse_while(x, of, partial(self.held, weakref.ref(of)))
+        number = event.operands[0].kind in (ARGUMENT, RESULT) and event.value.ndim
+        if number and isinstance(operands[0], Handle) and is_number_view(event, operands[0]._v):
+            base.note_copied(x, operands[0])
 
     def _record_write(self, j: int, operands: list[Operand], x: Handle) -> None:
         """Record an event that writes to a Tensor, which has been recorded before."""
@@ -218,6 +223,8 @@ class Leaver(Follower):
         if out is None or x is None:
             return None
         self._pending = None
+        if id(x) in self.arrays:
+            base.as_array(out)
         x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
         expected.pop(id(x), None)
         self.note(event.op, operands, event.attrs, x)
@@ -235,7 +242,7 @@ class Leaver(Follower):
         x, self._pending = self._pending, None
         if x is None:
             return base.wrap(value, tape, at)
-        x._v, x._tape, x._at, x._extra = value, tape, at, None
+        x._v, x._tape, x._at, x._extra = value, tape, at, base.ARRAY if id(x) in self.arrays else None
         expected.pop(id(x), None)
         return x
 

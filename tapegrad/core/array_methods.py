@@ -8,7 +8,18 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tapegrad.core.base import Axis, Casting, DType, Handle, NotGiven, Operand, Out, like_of, ndim_of
+from tapegrad.core.base import (
+    Axis,
+    Casting,
+    DType,
+    Handle,
+    NotGiven,
+    Operand,
+    Out,
+    array_of,
+    like_of,
+    ndim_of,
+)
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import note_escape
 from tapegrad.core.functions import FUNCTIONS, Function
@@ -302,7 +313,7 @@ class ArrayMethods(Handle):
                 f"view of dtype {self._v.dtype} as {np.dtype(dtype)} reads bits, which has no derivative; "
                 "use astype, or view of .detach().numpy()"
             )
-        return getitem(self, Ellipsis) if self._v.ndim else copy(self)
+        return getitem(self, Ellipsis) if type(array_of(self)) is np.ndarray else copy(self)
 
     def tobytes(self, order: str | None = "C") -> bytes:
         """The bytes of the value."""

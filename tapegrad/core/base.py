@@ -79,7 +79,8 @@ class Extra:
     call: Any = None  # of a Function, in whose forward it was computed from the inputs
     storage: Storage | None = None  # what it shares memory through
     place: Any = None  # of a 0-d Tensor with a storage: the element that it sees; the value is its number
-    written = False  # of a 0-d Tensor: whether it is an array to NumPy, which does not write to numbers
+    array = False  # of a 0-d Tensor: whether it is an array to NumPy, as what functions compute is not
+    written = False  # of a 0-d Tensor that sees its memory alone: whether operators in place change it
     presence: Presence | None = None  # of a memory that it sees alone
     # weak references to what tapes knew it by before its value or role changed; a list, once there are such
     cells: Any = ()
@@ -103,15 +104,41 @@ for _name in vars(Extra):
         setattr(_first, _name, None)
 
 
+class _Array(Extra):
+    """State of 0-d Tensors of which nothing else is known than that they are arrays to NumPy."""
+
+    __slots__ = ()
+    array = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("this is the state of many Tensors; `extra` makes one that can be set")
+
+
+ARRAY = _Array()
+
+
 def extra(x: Handle) -> Extra:
     """Return a Tensor's extra state, made when first asked for."""
     found: Extra | None = x._extra
-    if found is None:
+    if found is None or found is ARRAY:
         made = Extra()  # which may run a finalizer, that asks for it too
+        if found is ARRAY:
+            made.array = True
         found = x._extra
-        if found is None:
+        if found is None or found is ARRAY:
             found = x._extra = made
     return found
+
+
+def as_array(x: H) -> H:
+    """Let a Tensor without axes be known as one of NumPy's arrays, of which there are views; returns it."""
+    if expected and id(x) in expected:
+        expected[id(x)].arrays.add(id(x))
+    elif x._extra is None:
+        x._extra = ARRAY
+    elif x._extra is not ARRAY:
+        x._extra.array = True
+    return x
 
 
 def previous_cells(x: Handle) -> list[Cell]:
@@ -173,9 +200,18 @@ def seen_by(x: Handle) -> Any:
 def array_of(x: Handle) -> Any:
     """As `seen_by`, of a Tensor of which a view is made; a number if it is none of NumPy's arrays."""
     state = None if is_expected(x) else x._extra
-    if state is not None and state.storage is None and (state.written or state.requires_grad):
+    if state is not None and state.storage is None and (state.array or state.requires_grad):
         storage_of(x)
     return seen_by(x)
+
+
+def is_array(x: Operand) -> bool:
+    """Whether a Tensor without axes is one of NumPy's arrays."""
+    if not isinstance(x, Handle):
+        return False
+    if is_expected(x):
+        return id(x) in expected[id(x)].arrays
+    return x._extra is not None and (x._extra.array or x._extra.place is not None)
 
 
 def is_number_view(x: Handle) -> bool:

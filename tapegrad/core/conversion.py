@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import Operand, is_still, like_of, requires_grad, value_of
+from tapegrad.core.base import Operand, as_array, is_array, is_still, like_of, requires_grad, value_of
 from tapegrad.core.dispatch import apply, expect, is_followed, record, timed, wrap_without_history
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
@@ -22,6 +22,11 @@ def astype(x: Operand, dtype: DTypeLike) -> Any:
     dtype = np.dtype(dtype)
     if like_of(x).dtype == dtype:
         return x
+    out = _converted(x, dtype)
+    return as_array(out) if is_array(x) else out
+
+
+def _converted(x: Operand, dtype: np.dtype) -> Any:
     if is_followed(x):
         return apply(REGISTRY["astype"], (x,), {"dtype": dtype})
     if not requires_grad(x) or dtype.kind in "iub":
@@ -41,10 +46,12 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     if like.flags.c_contiguous and order != "F":
         known = expect(REGISTRY["reshape"], (a,), {"shape": like.shape}, "copied")
         if known is not None:
-            return known
+            return as_array(known) if is_array(a) else known
     value = value_of(a)
     pooled = value.flags.c_contiguous and order != "F"
     out = pool.empty(value.shape, value.dtype) if pooled else np.empty_like(value, order=order)  # type: ignore[call-overload]
     out[...] = value
     found = record(REGISTRY["reshape"], out[()] if out.ndim == 0 else out, (a,), {"shape": out.shape})
-    return found if is_still(a, value) else copy(a, order)
+    if not is_still(a, value):
+        return copy(a, order)
+    return as_array(found) if is_array(a) else found

@@ -21,6 +21,8 @@ expected: dict[int, Matcher] = {}  # by the id of such a Tensor: the program tha
 class Matcher(Protocol):
     """A program at work, as what records sees it."""
 
+    arrays: set[int]  # ids of Tensors of this program that are known as arrays: see `core.base.as_array`
+
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:

@@ -20,6 +20,7 @@ from tapegrad.core.base import (
     alias_of,
     extra,
     has_tangent,
+    is_array,
     is_tensor,
     like_of,
     needs_derivative,
@@ -390,7 +391,7 @@ def _rebind(x: Handle, index: Any, new: Any, what: str, recorded: bool, update: 
         else:
             out = copy(part) if part is new else part
     _become(x, out._v, out)
-    extra(x).written = True
+    extra(x).array = extra(x).written = True
 
 
 def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: bool) -> None:
@@ -479,7 +480,7 @@ def _leave_storage(x: Handle, storage: Storage) -> None:
     state = extra(x)
     storage.remove(x)
     state.version, state.storage, state.place = storage.memory.writes, None, None
-    state.written = True
+    state.array = state.written = True
 
 
 def _is_all(x: Any, storage: Storage | None) -> bool:
@@ -671,7 +672,9 @@ def lend(x: Handle) -> np.ndarray:
     """
     value = x._v
     if type(value) is not ndarray:
-        return np.asarray(value)
+        value = np.asarray(value)
+        value.flags.writeable = not is_array(x)  # a write would be lost
+        return value
     storage = extra(x).storage
     whole = x if storage is None else storage.whole
     if is_externally_writable(whole) and extra(whole).shown is True:

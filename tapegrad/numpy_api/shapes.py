@@ -15,6 +15,7 @@ from tapegrad.core.base import (
     Handle,
     Shape,
     array_of,
+    is_array,
     is_number_view,
     is_still,
     join,
@@ -63,7 +64,7 @@ def reshape(
     wanted = _reshaped(value, shape if shape is not None else newshape)
     if copy is False and not np.shares_memory(value, np.reshape(value, wanted)):
         raise ValueError(f"reshape of shape {np.shape(value)} to {wanted} needs a copy, and copy=False")
-    if not (value.ndim or wanted) and is_tensor(x) and is_number_view(x):
+    if not (value.ndim or wanted) and is_tensor(x) and (is_number_view(x) or is_array(x)):
         out = getitem(x, ...)  # to what learns a program a reshape of the same shape may be a copy
     else:
         out = apply(REGISTRY["reshape"], (x,), {"shape": wanted})

@@ -241,6 +241,90 @@ def test_views_of_arrays_without_axes(view):
     assert w.grad.item() == 12.0
 
 
+def _accumulated(a):
+    a += 1.5
+    return a
+
+
+MADE = {
+    "tensor": lambda lib, a: a,
+    "of another dtype": lambda lib, a: lib.zeros((), "f4").astype(float),
+    "copy": lambda lib, a: a.copy(),
+    "zeros": lambda lib, a: lib.zeros(()),
+    "full": lambda lib, a: lib.full((), 2.0),
+    "accumulated": lambda lib, a: _accumulated(a),
+    "view": lambda lib, a: a.view(),
+    "from NumPy": lambda lib, a: lib.asarray(np.array(0.25)),
+}
+ARRAYS = {**AXES, "T": lambda x: x.T, "squeeze": np.squeeze, "reshape to itself": lambda x: x.reshape(())}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_arrays_without_axes_and_their_views_see_each_other(make):
+    for view in ARRAYS.values():
+        for change in (*SETS.values(), _accumulated):
+            for early in (False, True):
+                found = []
+                for lib, new in ((tg, tg.tensor), (np, np.array)):
+                    a = make(lib, new(0.5))
+                    if early:
+                        a += 0.25
+                    seen = view(a)
+                    change(*(seen, 0.75)[: change.__code__.co_argcount])
+                    found += [np.array(a.tolist()), np.array(seen.tolist())]
+                    change(*(a, 0.75)[: change.__code__.co_argcount])
+                    found += [np.array(a.tolist()), np.array(seen.tolist())]
+                for x, y in zip(found[:4], found[4:], strict=True):
+                    np.testing.assert_array_equal(x, y)
+
+
+def test_an_array_without_axes_is_bound_anew_where_nothing_sees_it():
+    a = b = tg.tensor(0.5)
+    a += 1.0
+    assert (a.item(), b.item()) == (1.5, 0.5)
+    s = t = tg.tensor([1.0, 2.0]).sum()
+    seen = np.squeeze(s)
+    seen += 1.0
+    s += 1.0
+    assert (s.item(), t.item(), seen.item()) == (4.0, 3.0, 4.0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("view", [np.squeeze, lambda a: a.T, lambda a: a.reshape(1)], ids=["", "T", "1"])
+@pytest.mark.parametrize("change", [SETS["ellipsis"], SETS["+="]], ids=["set", "+="])
+def test_arrays_without_axes_and_their_views_in_programs(late, view, change):
+    writes = []
+
+    def function(x, lib=tg):
+        a, b = lib.zeros(()), lib.ones(())
+        a += x[0] * x[1]
+        a *= 2.0
+        b = b * x[0]
+        seen, number = view(a), np.squeeze(b)
+        if writes:
+            change(seen, 3.0 * x[1])
+            number = number + x[0]
+            change(a, 2.0 * x[0])
+        return a * np.sum(seen) + number * b
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 7):
+        writes[:] = [True] * (not late or k in (4, 6))
+        x = k * np.array([0.3, -0.2])
+        value, gradient = compiled.value_and_grad(x)
+
+        def plain(x):
+            class Lib:
+                zeros = staticmethod(lambda shape: np.zeros(shape, x.dtype))
+                ones = staticmethod(lambda shape: np.ones(shape, x.dtype))
+
+            return function(x, Lib)
+
+        np.testing.assert_allclose(value, plain(x), rtol=1e-14)
+        step = [plain(x + 1e-30j * e).imag / 1e-30 for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, step, rtol=1e-13)
+
+
 @pytest.mark.parametrize("view", [v for k, v in AXES.items() if k != "two"])
 def test_a_write_that_a_number_would_not_see_is_refused(view):
     s = tg.tensor([1.0, 2.0]).sum()
@@ -253,6 +337,37 @@ def test_a_write_that_a_number_would_not_see_is_refused(view):
     del s
     seen[...] = 7.0
     assert seen.tolist() == [7.0]
+
+
+COPIED = {"copy": lambda s, seen: seen.fill(5.0), "number": lambda s, seen: s.fill(5.0)}
+
+
+@pytest.mark.parametrize("write", COPIED.values(), ids=COPIED)
+def test_a_write_that_a_number_would_not_see_is_refused_as_a_program_ends(write):
+    writes = []
+
+    def function(x):
+        s = np.sum(np.exp(x))
+        seen = s.reshape(1)
+        if writes:
+            write(s, seen)
+        return s * np.sum(seen * x)
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 6):
+        compiled.value_and_grad(k * np.array([0.1, -0.2]))
+    writes.append(True)
+    for _ in range(3):
+        with pytest.raises(tg.errors.ReadOnlyError):
+            compiled.value_and_grad(np.array([0.1, -0.2]))
+
+
+def test_arrays_that_numbers_are_given_out_as():
+    x = tg.tensor([1.0, 2.0])
+    for a in (tg.tensor(1.0), tg.ones(()), x[0, ...]):
+        array = a.numpy()
+        assert array == 1.0 and not array.flags.writeable
+    assert x.sum().numpy().flags.writeable  # as np.asarray of NumPy's number
 
 
 def test_a_write_to_a_number_of_a_part_of_complex_numbers_is_not_lost():
@@ -323,6 +438,26 @@ def test_a_write_in_a_program_to_what_a_view_without_axes_is_held_of_later(take,
     compiled = tg.compile(function, wait=True)
     for k in range(1, 8):
         holds[:] = [True] * (k in (5, 7))
+        x = k * np.array([0.1, -0.2])
+        value, gradient = compiled.value_and_grad(x)
+        np.testing.assert_allclose(value, function(x), rtol=1e-14)
+        step = [function(x + 1e-30j * e).imag / 1e-30 for e in np.eye(2)]
+        np.testing.assert_allclose(gradient, step, rtol=1e-13)
+
+
+def test_a_write_in_a_program_to_a_view_without_axes_that_is_repeated():
+    writes = []
+
+    def function(x):
+        view = (x * 1.5)[0, ...]
+        repeated = np.broadcast_to(view, (2,))
+        if writes:
+            view[...] = 0.75 * x[1]
+        return np.sum(repeated * x) + view
+
+    compiled = tg.compile(function, wait=True)
+    for k in range(1, 7):
+        writes[:] = [True] * (k in (4, 6))
         x = k * np.array([0.1, -0.2])
         value, gradient = compiled.value_and_grad(x)
         np.testing.assert_allclose(value, function(x), rtol=1e-14)
