@@ -128,7 +128,7 @@ def cumsum(op, layout, dtype, random):
 
 def reshape(op, layout, dtype, random):
     def calls(layout):
-        targets = {SCALAR: [(1, 1), ()], EMPTY: [(3, 0), (0,)]}.get(layout, [(3, -1), (6,), (1, 2, 3)])
+        targets = {SCALAR: [(1, 1), (1,)], EMPTY: [(3, 0), (0,)]}.get(layout, [(3, -1), (6,), (1, 2, 3)])
         if layout == INTEGER:
             targets = [np.int64(6), (np.int8(3), 2)]
         return [lambda x, to=to: np.reshape(x, to) for to in targets]
