@@ -19,7 +19,7 @@ from tapegrad.compilation.rows import Block, Rows, Step
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 
-LARGE = 1 << 18  # bytes of an array from which on it is given back, and none is kept of a call learned from
+LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 DONT_NEED = 4  # MADV_DONTNEED
