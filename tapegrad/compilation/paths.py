@@ -184,15 +184,18 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        self.computed_by = None
+        self.computed_by, before = None, planning.plan
         if planning.run(reported):
             self.computed_by = planning.plan
             return True
         sparing = self._releases and begin == 0 and not planning.reason
         by_rows = functools.partial(super().compute, begin, pull, reported)
-        return self._unplanned(
+        found = self._unplanned(
             planning, reported, functools.partial(self._sparingly, pull, reported) if sparing else by_rows
         )
+        if before is None:  # a plan that has given the same is used from now on
+            self.computed_by = planning.plan
+        return found
 
     def _releases_of(
         self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
