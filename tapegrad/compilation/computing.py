@@ -12,7 +12,6 @@ import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
 from tapegrad.compilation.loops import REAL_TO_COMPLEX
-from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import Rows, is_dense, step_of
 from tapegrad.compilation.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
@@ -51,6 +50,7 @@ FLOATS = "df"
 NUMBERS = "dfDF"
 EXACTLY = "?bhil"  # what NumPy takes for floating-point numbers beside such
 QUICK_POWERS = {-1: np.reciprocal, 0.5: np.sqrt, 1: np.positive, 2: np.square}  # of arrays, as NumPy has it
+MOST_BESIDE = 1 << 18  # bytes of an array, below which what is computed beside its result has a buffer
 REAL_NUMBERS = (int, float, np.floating, np.integer)
 
 
@@ -110,7 +110,7 @@ def _widens(operands: Sequence[np.ndarray], out: np.ndarray) -> bool:
     kinds = out.dtype.char, {wide: real for real, wide in REAL_TO_COMPLEX.items()}.get(out.dtype.char)
     return (
         out.dtype.char in "DF"
-        and out.nbytes < LARGE
+        and out.nbytes < MOST_BESIDE
         and is_dense(out)
         and all(x.dtype.char in kinds and (x.ndim == 0 or x.shape == out.shape) for x in operands)
         and all(map(step_of, (x for x in operands if x.ndim)))
@@ -164,7 +164,9 @@ def _mean(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
 
 def _norm(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,), axis = operands, event.attrs["axis"]
-    if x.dtype != out.dtype or out.dtype.char not in FLOATS or not (is_dense(out) and 0 < x.nbytes < LARGE):
+    if x.dtype != out.dtype or out.dtype.char not in FLOATS:
+        return False
+    if not is_dense(out) or not 0 < x.nbytes < MOST_BESIDE:
         return False
     squares = rows.keep(np.zeros(x.shape, x.dtype))
     _elementwise(rows, np.multiply, [x, x], squares)

@@ -19,9 +19,10 @@ from tapegrad.compilation.rows import Block, Rows, Step
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 
-LARGE = 1 << 18  # bytes of an array from which on it is given back, and none is kept of a call learned from
+LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
+FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
 DONT_NEED = 4  # MADV_DONTNEED
 FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL)}
 
@@ -84,12 +85,12 @@ class Releases:
     later
         The same of the rows in reverse, where these are groups behind the last row of one.
     last
-        Those that no row touches.
+        Those that no row touches, or that are smaller than what is given back after rows.
     """
 
     def __init__(
         self, rows: Rows, arrays: Iterable[np.ndarray], reverse: Rows | None = None,
-        kept: Iterable[np.ndarray] = (),
+        kept: Iterable[np.ndarray] = (), smallest: int = LARGE,
     ) -> None:  # fmt: skip
         self.after: dict[int, list[np.ndarray]] = {}
         self.later: dict[int, list[np.ndarray]] = {}
@@ -106,7 +107,9 @@ class Releases:
             ends = (reverse.word(k, layout.ROW_GROUP) - 1 for k in range(len(reverse)))
             late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
         for at, x in large.items():
-            if at in late:
+            if x.nbytes < smallest:
+                self.last.append(x)
+            elif at in late:
                 self.later.setdefault(late[at], []).append(x)
             elif at in touched:
                 self.after.setdefault(touched[at], []).append(x)
@@ -116,6 +119,11 @@ class Releases:
 
     def __bool__(self) -> bool:
         return bool(self.after or self.later or self.last)
+
+    @property
+    def are_due(self) -> bool:
+        """Whether rows leave something to be given back."""
+        return bool(self.after or self.later)
 
     def run(self, rows: Rows, reverse: bool = False) -> None:
         """Run rows, or those in reverse, and give back what is read no more."""
@@ -132,9 +140,9 @@ class Releases:
         for x in self.after.get(k, ()):
             give_back(x)
 
-    def end(self) -> None:
-        """Give back all of them."""
-        for arrays in (*self.after.values(), *self.later.values(), self.last):
+    def end(self, every: bool = True) -> None:
+        """Give back all of them, `every` one or those that rows leave."""
+        for arrays in (*self.after.values(), *self.later.values(), self.last if every else ()):
             for x in arrays:
                 give_back(x)
 

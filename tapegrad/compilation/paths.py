@@ -15,7 +15,7 @@ from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory import LARGE, Releases
+from tapegrad.compilation.memory import FRESH, LARGE, Releases
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
@@ -184,26 +184,36 @@ class Path(Computation):
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        self.computed_by = None
+        self.computed_by, before = None, planning.plan
         if planning.run(reported):
             self.computed_by = planning.plan
             return True
-        sparing = self._releases and begin == 0 and not planning.reason
+        sparing = self._releases.are_due and begin == 0 and not planning.reason
         by_rows = functools.partial(super().compute, begin, pull, reported)
-        return self._unplanned(
+        found = self._unplanned(
             planning, reported, functools.partial(self._sparingly, pull, reported) if sparing else by_rows
         )
+        if before is None and planning.plan is not None:  # it has given the same, and is used from now on
+            self.computed_by = planning.plan
+            if begin == 0:  # nobody has looked into what rows have computed
+                self._releases.end()
+        return found
 
     def _releases_of(
         self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
     ) -> Releases:
-        """What a call need not keep that nobody has looked into; `more` is kept."""
+        """What a call need not keep that nobody has looked into; `more` is kept.
+
+        Few calls wait for a plan: they give back small arrays too, of which fresh pages take longer than what
+        is computed in them.
+        """
+        smallest = LARGE if self.wait else FRESH
         kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
         if reverse is None:
-            return Releases(program.rows, program.values, None, kept)
+            return Releases(program.rows, program.values, None, kept, smallest)
         kept += [x for x in reverse.gradients if x is not None]
         arrays = [*program.values, *reverse.buffers]
-        return Releases(program.rows, arrays, reverse.rows, kept)
+        return Releases(program.rows, arrays, reverse.rows, kept, smallest)
 
     def _sparingly(self, pull: bool, reported: int) -> bool:
         """As `compute` from the first row on, with as little memory as recording takes.
@@ -225,7 +235,7 @@ class Path(Computation):
             raise FloatingPointError
         if pull:
             self._releases.run(self.reverse.rows, True)
-        self._releases.end()
+        self._releases.end(False)
         return True
 
     def _planning(self, begin: int, pull: bool) -> Planning:

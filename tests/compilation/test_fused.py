@@ -947,6 +947,20 @@ def test_derivatives_are_given_away(how, more):
     assert not any(np.may_share_memory(a, b) for k, a in enumerate(arrays) for b in arrays[:k])
 
 
+@pytest.mark.parametrize("n", [0, 1, planning.PART, 2 * planning.PART + 1])
+def test_derivatives_agree_to_half_the_digits_of_the_largest(n):
+    known = np.linspace(0.0, 1.0, n)
+    known[:1] = 1000.0
+    assert planning.agree(known, known + 1e-6)
+    for k in {0, n // 2, n - 1} if n else ():
+        for number in (known[k] + 1e-3, np.nan, np.inf):
+            found = known.copy()
+            found[k] = number
+            assert not planning.agree(known, found)
+            assert planning.agree(found, found.copy())
+    assert not planning.agree(known, np.zeros(n + 1))
+
+
 def test_what_rows_compute_after_a_plan_is_given_too():
     n = memory.LARGE // 8
     x = np.linspace(0.5, 1.0, n)
