@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
-from tapegrad.compilation.loops import REAL_TO_COMPLEX
+from tapegrad.compilation.loops import REAL_TO_COMPLEX, gives_powers_of_numbers
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import Rows, is_dense, step_of
@@ -319,9 +319,14 @@ def _part(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
 
 
 def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
-    """Of arrays; of a number `operator.pow` has bits of its own."""
+    """Of arrays; of numbers `operator.pow` has bits of its own, and so a loop of its own."""
     x, exponent = operands
     kind = out.dtype.char
+    if out.ndim == 0:
+        if kind != "d" or not gives_powers_of_numbers():
+            return False
+        exponent = exponent if isinstance(exponent, np.ndarray) else rows.keep(np.array(exponent, kind))
+        return rows.loop(np.float_power, [x, exponent], out)
     if x.ndim == 0 or x.dtype.char != kind or kind not in FLOATS or _vector_form(POWER, x):
         return False
     if event.operands[1].kind == FIXED:

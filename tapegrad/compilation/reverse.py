@@ -379,6 +379,8 @@ class Reverse(Cotangents):
         op, char = event.op, out.dtype.char
         if not isinstance(op, Elementwise) or char not in "df":
             return False
+        if not out.ndim:  # of arrays the steps for a fixed exponent are quicker
+            operands = [x if isinstance(x, np.ndarray) else self._number(x, out.dtype) for x in operands]
         for x in operands:
             if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
                 return False
