@@ -19,6 +19,7 @@ from tapegrad.compilation.computing import (
     MEAN,
     RESHAPE,
     SUM,
+    convert,
     number_of,
     scatter_varying,
 )
@@ -401,7 +402,7 @@ class Reverse(Cotangents):
         """An operand as a number or as a dense array of the result's shape and dtype."""
         if x.dtype != out.dtype:
             copy = self._room(x.shape if x.ndim == 0 else out.shape, out.dtype)
-            self.rows.convert(np.broadcast_to(x, copy.shape), copy)
+            convert(self.rows, np.broadcast_to(x, copy.shape), copy)
             return copy
         if x.ndim == 0 or (x.shape == out.shape and is_dense(x)):
             return x
