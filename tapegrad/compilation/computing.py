@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
-from tapegrad.compilation.loops import REAL_TO_COMPLEX
+from tapegrad.compilation.loops import REAL_TO_COMPLEX, gives_powers_of_numbers
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import Rows, is_dense, step_of
 from tapegrad.compilation.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
+from tapegrad.kernels.locks import load_module
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.indexing import numbers
 from tapegrad.ops.primitive import Elementwise, Primitive
@@ -95,7 +96,7 @@ def compute(
 
 def _elementwise(rows: Rows, function: np.ufunc, operands: Sequence[np.ndarray], out: np.ndarray) -> None:
     """Add a ufunc's loop, if there is one for operands as they are, or as complex numbers; else a call."""
-    if rows.loop(function, operands, out):
+    if rows.loop(function, operands, out) or _has_truths(rows, function, operands, out):
         return
     if _widens(operands, out) and rows.loop(function, [_widened(rows, x, out.dtype) for x in operands], out):
         return
@@ -130,6 +131,23 @@ def move(rows: Rows, x: np.ndarray, out: np.ndarray) -> None:
     """Add a copy of numbers, broadcast, and cast if the dtype is another."""
     if not (x.shape == out.shape or x.ndim == 0) or not rows.loop(np.positive, [x], out, out.size):
         rows.call(np.positive, [x, out])
+
+
+def convert(rows: Rows, x: np.ndarray, out: np.ndarray) -> None:
+    """Add what writes truth values or integers as floating-point numbers."""
+    if not _has_truths(rows, np.positive, [x], out):
+        rows.convert(x, out)
+
+
+def _has_truths(rows: Rows, function: np.ufunc, operands: Sequence[np.ndarray], out: np.ndarray) -> bool:
+    """Whether a ufunc is of numbers and truth values that a kernel takes, which is a row now."""
+    kinds = "".join(x.dtype.char for x in operands)
+    if out.ndim or out.dtype.char != "d" or "?" not in kinds or not set(kinds) <= set("?d"):
+        return False
+    kernel = load_module("tapegrad.compilation.fusing").truth_kernel(function, kinds)
+    if kernel is not None:
+        rows.kernel(kernel, out, operands, 1)
+    return kernel is not None
 
 
 # ---------------------------------------------------------------- reductions
@@ -303,7 +321,7 @@ def _embedded(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndar
 def _cast(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     (x,) = operands
     if x.dtype.char in EXACTLY and out.dtype.char in NUMBERS:
-        rows.convert(x, out)
+        convert(rows, x, out)
         return True
     if (x.dtype.char, out.dtype.char) in REAL_TO_COMPLEX.items():
         move(rows, x, out.real)
@@ -321,9 +339,14 @@ def _part(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
 
 
 def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
-    """Of arrays; of a number `operator.pow` has bits of its own."""
+    """Of arrays; of numbers `operator.pow` has bits of its own, and so a loop of its own."""
     x, exponent = operands
     kind = out.dtype.char
+    if out.ndim == 0:
+        if kind != "d" or not gives_powers_of_numbers():
+            return False
+        exponent = exponent if isinstance(exponent, np.ndarray) else rows.keep(np.array(exponent, kind))
+        return rows.loop(np.float_power, [x, exponent], out)
     if x.ndim == 0 or x.dtype.char != kind or kind not in FLOATS or _vector_form(POWER, x):
         return False
     if event.operands[1].kind == FIXED:

@@ -23,13 +23,14 @@ from numba.core.errors import TypingError
 from tapegrad.compilation.rows import Kernel
 from tapegrad.compilation.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.stretching import BLOCK, Stretch
+from tapegrad.kernels import assembly
 from tapegrad.kernels.assembly import ENTRY
 from tapegrad.kernels.emit import VECTOR
 from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.algebra import STEPS as ROUNDING
 from tapegrad.native.algebra import Emitter, Number, Real, Truth, choice, evaluate
 from tapegrad.ops import MEANING, REGISTRY, forward
-from tapegrad.ops.rules import STEPS
+from tapegrad.ops.rules import STEPS, Partial
 
 I64, BYTE, BIT = ir.IntType(64), ir.IntType(8), ir.IntType(1)
 TYPES = {"d": ir.DoubleType(), "f": ir.FloatType()}
@@ -185,6 +186,23 @@ def emit_kernel(char: str, extent: int, tasks: Sequence[Task], given: Parameters
     _Loop(body, char, extent, tasks, given, places).emit()
     _enter(module, body, kind, len(places))
     return str(module)
+
+
+@functools.cache
+def truth_kernel(function: Any, kinds: str) -> Kernel | None:
+    """Return what computes a ufunc of numbers and truth values, for which NumPy has no loop, or None."""
+    is_choice = function is forward.choosing(WHERE)
+    if not is_choice and function not in EXACT:
+        return None
+    out, *reads = range(len(kinds) + 1)
+    truths = frozenset(k for k, kind in zip(reads, kinds, strict=True) if kind == "?")
+    given = Parameters((), truths, (), (out, *reads), (out,), (), ())
+    address = assembly.load(emit_kernel("d", BLOCK, [Task(function, tuple(reads), out)], given))
+    names = tuple("xyz"[: len(reads)])
+    text = "np.where(x != 0, y, z)" if is_choice else f"np.{function.__name__}({', '.join(names)})"
+    text = "x" if function is np.positive else text
+    partial = Partial(truth_kernel.__wrapped__, [], names, ast.parse(text, mode="eval").body)
+    return Kernel(partial, partial, names, False, address) if address else None
 
 
 def _enter(module: ir.Module, body: ir.Function, kind: Any, count: int) -> None:

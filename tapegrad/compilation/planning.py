@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tapegrad.compilation import background, memory
 from tapegrad.compilation.repeats import Part
 from tapegrad.config import compiling_setting
-from tapegrad.kernels.locks import importing
+from tapegrad.kernels.locks import load_module
 from tapegrad.tape import pool
 
 if TYPE_CHECKING:
@@ -25,13 +23,6 @@ if TYPE_CHECKING:
 WARM = 2  # calls computed alike, after which a plan is made for such calls
 PART = 1 << 13  # elements that are compared at once
 MOST_IN_VAIN = 16  # calls in a row that a plan could not compute, after which it is not asked any more
-
-
-@functools.cache
-def _module(name: str) -> Any:
-    """A module of plans, which needs Numba."""
-    with importing():
-        return importlib.import_module(f"tapegrad.compilation.{name}")
 
 
 class Planning:
@@ -125,8 +116,9 @@ class Planning:
                 return True
             forward = rows, self._begin, len(self._program.events)
             backward = None if reverse is None else (reverse.rows, len(reverse.pools))
-            plan = _module("plan").Plan()
-            for _ in plan.build(forward, backward, [_module("plan").describe(x) for x in self._outputs()]):
+            plans = load_module("tapegrad.compilation.plan")
+            plan = plans.Plan()
+            for _ in plan.build(forward, backward, [plans.describe(x) for x in self._outputs()]):
                 background.pause()
             if self._hands_over and self._reverse is not None:
                 plan.hand_over(self._reverse.gradients)
@@ -139,7 +131,8 @@ class Planning:
         """Loops, if the rows are such for most."""
         part = Part(self._program.rows, self._begin, len(self._program.events), True)
         reverse = None if self._reverse is None else self._reverse.rows
-        found: Prepared | None = _module("rolling").roll(part, reverse, self._outputs())
+        roll = load_module("tapegrad.compilation.rolling").roll
+        found: Prepared | None = roll(part, reverse, self._outputs())
         return found
 
     def _compare(self, events: Sequence[int], reported: int) -> bool:

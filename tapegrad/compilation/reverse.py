@@ -19,6 +19,7 @@ from tapegrad.compilation.computing import (
     MEAN,
     RESHAPE,
     SUM,
+    convert,
     number_of,
     scatter_varying,
 )
@@ -379,6 +380,8 @@ class Reverse(Cotangents):
         op, char = event.op, out.dtype.char
         if not isinstance(op, Elementwise) or char not in "df":
             return False
+        if not out.ndim:  # of arrays the steps for a fixed exponent are quicker
+            operands = [x if isinstance(x, np.ndarray) else self._number(x, out.dtype) for x in operands]
         for x in operands:
             if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
                 return False
@@ -399,7 +402,7 @@ class Reverse(Cotangents):
         """An operand as a number or as a dense array of the result's shape and dtype."""
         if x.dtype != out.dtype:
             copy = self._room(x.shape if x.ndim == 0 else out.shape, out.dtype)
-            self.rows.convert(np.broadcast_to(x, copy.shape), copy)
+            convert(self.rows, np.broadcast_to(x, copy.shape), copy)
             return copy
         if x.ndim == 0 or (x.shape == out.shape and is_dense(x)):
             return x

@@ -164,6 +164,13 @@ def importing() -> Iterator[None]:
         yield
 
 
+@functools.cache
+def load_module(name: str) -> Any:
+    """Return a module that needs Numba, which is imported when it is first wanted."""
+    with importing():
+        return importlib.import_module(name)
+
+
 @contextlib.contextmanager
 def without_finalizers() -> Iterator[None]:
     """Keep Python from collecting cycles: their finalizers may compute gradients, and it takes its time."""

@@ -96,6 +96,22 @@ def compared(p, n=120):
     return x * y
 
 
+def powers(p, n=60):
+    x, y = p[0], p[1]
+    for k in range(n):
+        r = (x**2 + y**2) ** 1.5
+        x, y = x - 0.01 * (y**3 - 0.1 * x ** (k % 5)) / r, y + 0.01 * x**-1 - 0.01 * 2.0**y * r ** p[2]
+    return x * y
+
+
+def chosen(p, n=80):
+    x, y = p[0], p[1]
+    for _ in range(n):
+        x = np.where(y > 0.3, x * p[2], 1.1 - x) + 0.1 * y * (x > 0.5)
+        y = y - 0.1 * np.where(x > y, x - 0.3, np.where(np.isfinite(x) & (y < 0.9), y, 2.0))
+    return x * y
+
+
 def elements(p):
     total = 0.0
     for k in range(len(p) - 1):
@@ -105,8 +121,20 @@ def elements(p):
 
 
 FUNCTIONS = thinned(
-    [predators, cell, series, fibonacci, two_in_turn, nested, collected, late_first, compared],
-    lambda f: f in (predators, cell, late_first),
+    [
+        predators,
+        cell,
+        series,
+        fibonacci,
+        two_in_turn,
+        nested,
+        collected,
+        late_first,
+        compared,
+        powers,
+        chosen,
+    ],
+    lambda f: f in (predators, cell, late_first, powers, chosen),
 )
 
 
@@ -268,6 +296,64 @@ def test_errors_in_a_turn_are_told(monkeypatch):
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         loops(large)
     assert same([loops(x)], [overflowing(x)])
+
+
+def powers_of_one_number(p, n=90):
+    x, total = p[0], 0.0
+    for _ in range(n):
+        x = x * p[2]
+        total = total + x ** p[1] + x**3 + p[3] * x**-1.5
+    return total
+
+
+def outcome(f, *args):
+    """The value, or the error that is raised."""
+    try:
+        return np.asarray(f(*args)).tobytes()
+    except FloatingPointError as error:
+        return str(error)
+
+
+def test_powers_have_the_bits_and_errors_of_recording(monkeypatch):
+    f = powers_of_one_number
+    loops = compiled(f, monkeypatch, x=np.array([1.1, 0.5, 1.0, 0.5]))
+    special = [0.0, -0.0, -2.0, 0.7, 1e200, 1e-200, np.inf, -np.inf, np.nan]
+    for point in [np.array([x, y, 1.0, 0.5]) for x in special for y in (-1.0, 0.0, 0.5, 2.0, 3.0)]:
+        with np.errstate(all="ignore"):
+            (value, gradient), known = loops.value_and_grad(point), tg.func.value_and_grad(f)(point)
+            found = np.array([value, loops(point), f(point), known[0]])
+        found[np.isnan(found)] = np.nan  # whichever nan each is
+        assert same(found, [found[2]] * 4)
+        np.testing.assert_allclose(gradient, known[1], 1e-12)
+        with np.errstate(all="raise"):
+            assert outcome(loops, point) == outcome(f, point)
+
+
+def masked(p, n=200):
+    x, total = p[0], p[3]
+    for _ in range(n):
+        x = x * p[2]
+        total = np.where(x < 1.0, total, -total) * 1.0 + x * (x > p[1])
+    return total
+
+
+def test_choices_have_the_bits_and_errors_of_recording(monkeypatch):
+    loops = compiled(masked, monkeypatch, x=np.array([1.1, 0.5, 1.0, 0.5]))
+    for x in (0.7, 1.5, -0.0, np.inf, -np.inf, np.nan):
+        for total in (-0.0, 2.0, np.inf, np.nan):
+            for limit in (0.0, np.inf):
+                point = np.array([x, limit, 1.0, total])
+                with np.errstate(all="ignore"):
+                    (value, gradient), known = (
+                        loops.value_and_grad(point),
+                        tg.func.value_and_grad(masked)(point),
+                    )
+                found = np.array([value, known[0]])
+                found[np.isnan(found)] = np.nan
+                assert same(found[:1], found[1:])
+                np.testing.assert_array_equal(gradient, known[1])
+                with np.errstate(all="raise"):
+                    assert outcome(loops, point) == outcome(masked, point)
 
 
 def unused(p, x, found):
