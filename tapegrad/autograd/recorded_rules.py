@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.compiled_methods import sheet_of
+from tapegrad.errors import GradientError
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import ufunc_of
 from tapegrad.ops.lanes import vjp
@@ -115,7 +116,7 @@ def record_rule(
 ) -> list[Tensor | None]:  # fmt: skip
     """Run a rule on Tensors; what it has for each operand wanted."""
     found = op.vjp(ct, out, [_without_history(x) for x in operands], attrs or {}, wanted)
-    return [found.get(k) for k in wanted]
+    return [_as_tensor(op, k, found.get(k)) for k in wanted]
 
 
 def batched_rule(
@@ -124,7 +125,17 @@ def batched_rule(
 ) -> list[Tensor | None]:  # fmt: skip
     """As `record_rule`, of a cotangent with an axis of lanes, on values alone."""
     found = vjp(op, len(ct._v), ct._v, out, operands, attrs or {}, wanted)
-    return [None if (part := found.get(k)) is None else wrap(part) for k in wanted]
+    return [_as_tensor(op, k, found.get(k)) for k in wanted]
+
+
+def _as_tensor(op: Primitive, k: int, part: Any) -> Tensor | None:
+    """What a rule has for an operand as compiled code reads it, by address; an array is a constant."""
+    if part is None or isinstance(part, Tensor):
+        return part
+    array = np.asarray(part) if isinstance(part, (np.ndarray, np.generic)) else None
+    if array is None or array.dtype.kind not in "biufc":
+        raise GradientError(f"the rule of {op.name} gave {type(part).__name__} for operand {k}: no cotangent")
+    return wrap(array if array.ndim else array[()])
 
 
 def _without_history(x: Tensor) -> Tensor:

@@ -186,7 +186,7 @@ def _follow(
 ) -> Any:
     """Run a sealed tape's rules on Tensors, recorded, or on arrays with an axis of lanes, which are not."""
     lanes = not is_grad_enabled()
-    tensors = [wrap(ct) for ct in cts] if lanes else cts
+    tensors = [ct if isinstance(ct, Tensor) else wrap(ct) for ct in cts]  # some rules give arrays
     found = at_once.rerecord_sealed(state, tape, values, records, tensors, lanes, defers)
     if found is not None and lanes:
         found[1::2] = [ct._v for ct in found[1::2]]

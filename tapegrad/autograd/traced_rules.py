@@ -160,6 +160,8 @@ def trace_rule(
 
         handed = {name: attrs[name] for name in opaque if attrs and name in attrs}
         program = _traced(rule, (ct._v, out, *values), wanted, handed, (False, False, *constants), op)
+        if program and any(ref.kind == "object" for ref in program.results.values()):
+            program = None  # a part is made anew for each sweep, as somebody may write to it
         found = _keep(key, program and words_of(program))
     if found is MET or found is None:
         return None

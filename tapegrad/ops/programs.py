@@ -111,6 +111,8 @@ class _Builder(Reader):
                 return self.apply(operator.neg, [ct])
             return self.apply(operator.mul, [ct, self.number(partial.constant)])
         factor: Ref = self.read(partial, self.scope)
+        if op.explicit and factor.kind == "object":
+            raise Unreadable  # a number, which is no cotangent
         return factor if op.explicit else self.apply(operator.mul, [ct, factor])
 
     def number(self, value: Any) -> Ref:

@@ -461,7 +461,9 @@ def is_like(x: int, value: int, lanes: int) -> int:
     ndim = 0
     if obj(value).type == g.ndarray_type:
         ndim = obj(value).ndim
-    if code_of(v) != code_of(value) or obj(v).ndim != ndim + 1:
+    if obj(v).type != g.ndarray_type or code_of(v) != code_of(value):
+        return 0
+    if obj(v).ndim != ndim + 1:
         return 0
     for d in range(ndim):
         if i64(obj(v).dims)[d + 1] != i64(obj(value).dims)[d]:
