@@ -17,7 +17,6 @@ What is left, by kind:
   factors says whether infinity or nan results.
 * Medians and quantiles without nan, of nothing but nan: Tensors give the derivative to the last, compiled
   code to none.
-* Norms that are broadcast have at 0 no second derivative as Tensors.
 * Second derivatives at 1e-310, whose reciprocal overflows.
 """
 
