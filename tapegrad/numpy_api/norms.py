@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Axis, like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import Axis, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared
 from tapegrad.core.functions import implements
@@ -19,7 +19,12 @@ from tapegrad.numpy_api.reductions import max_, min_, over, sum_
 from tapegrad.numpy_api.shapes import reshape, stack
 from tapegrad.numpy_api.tables import axes_of, axis_of, plainly, tensor_of
 from tapegrad.ops import REGISTRY
+from tapegrad.ops.norms import rescaled_norm
 from tapegrad.tensor import Operand, Tensor, TensorOrArray
+
+LEAST = {  # of dtypes, the least length of which no square that counts has lost bits
+    kind: float(np.sqrt(np.finfo(kind).tiny / np.finfo(kind).eps)) for kind in "efdg"
+}
 
 
 def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -27,7 +32,22 @@ def _euclidean(x: Operand, axes: tuple[int, ...], keepdims: bool) -> Tensor:
         x, axes = stack([np.real(x), np.imag(x)], 0), (0, *(a + 1 for a in axes))
         found = _euclidean(x, axes, keepdims)
         return reshape(found, shape_of(found)[1:]) if keepdims else found
-    return over(REGISTRY["norm"], x, axes, keepdims)
+    found = over(REGISTRY["norm"], x, axes, keepdims)
+    if is_compared() or _in_range(value_of(x), value_of(found), axes) or not requires_grad(x):
+        return found
+    return over(rescaled_norm, x, axes, keepdims)
+
+
+def _in_range(x: np.ndarray, length: np.ndarray, axes: tuple[int, ...]) -> bool:
+    """Whether no squares of finite numbers have overflowed, and none of others than 0 lost bits."""
+    least = LEAST[length.dtype.char]
+    if length.ndim == 0:
+        if least < length < math.inf:
+            return True
+    elif length.size == 0 or (least < np.min(length) and np.max(length) < math.inf):
+        return True
+    size = np.max(np.abs(x), axis=axes, keepdims=length.ndim == x.ndim, initial=0)
+    return not np.any(((length <= least) & (size > 0)) | ((length == math.inf) & (size < math.inf)))
 
 
 def _of_vectors(x: Operand, order: float | str | None, axes: tuple[int, ...], keepdims: bool) -> Tensor:

@@ -39,52 +39,60 @@ def _again(x, out):
 
 def _quotient(x, out, shape, budget):
     # what is not kept tells no shape; it lies between those of its operands and of what was computed from it
-    if (x._v is not None and np.shape(x) != shape) or next(budget, None) is None:
+    if (x._v is not None and np.shape(x)[np.ndim(x) - len(shape) :] != shape) or next(budget, None) is None:
         return None, False
     if _again(x, out):
         return 1.0, True
-    op, operands, _ = x._origin()
+    op, operands, attrs = x._origin()
     if op is None or op.multiple is None:
         return None, False
-    return op.multiple([_quotient(y, out, shape, budget) for y in operands], operands, out)
+    return op.multiple([_quotient(y, out, shape, budget) for y in operands], operands, out, attrs)
 
 
 # What the result of an op is a multiple of, and whether it is nothing else, by what its operands are.
 
 
-def of_sum(found, operands, out):
+def of_sum(found, operands, out, attrs):
     (a, only_a), (b, only_b) = found
     return a if b is None else b if a is None else a + b, only_a and only_b
 
 
-def of_difference(found, operands, out):
+def of_difference(found, operands, out, attrs):
     a, (b, only) = found
-    return of_sum((a, (None if b is None else -b, only)), operands, out)
+    return of_sum((a, (None if b is None else -b, only)), operands, out, attrs)
 
 
-def of_negative(found, operands, out):
+def of_negative(found, operands, out, attrs):
     ((a, only),) = found
     return None if a is None else -a, only
 
 
-def of_product(found, operands, out):
+def of_product(found, operands, out, attrs):
     for (a, only), other in zip(found, operands[::-1], strict=True):
         if a is not None and other._v is not None:
             return a * other, only
     return None, False
 
 
-def of_quotient(found, operands, out):
+def of_quotient(found, operands, out, attrs):
     (a, only), divisor = found[0], operands[1]
     return (None, False) if a is None or divisor._v is None else (a / divisor, only)
 
 
-def of_power(found, operands, out):
+def of_power(found, operands, out, attrs):
     (a, only), y = found[0], operands[1] if len(operands) > 1 else 2.0
     value = getattr(y, "_v", y)
     if only and value is not None and np.all(np.asarray(value) >= 1):
         return a**y * out ** (y - 1), True
     return None, False
+
+
+def of_total(found, operands, out, attrs):
+    """Of a sum over axes in front of those of the result, along which it has been repeated."""
+    (a, only), y, axes = found[0], operands[0], attrs["axis"]
+    if a is None or y._v is None or attrs["keepdims"] or max(axes, default=0) >= np.ndim(y) - np.ndim(out):
+        return None, False
+    return np.sum(np.broadcast_to(a, np.shape(y)), axis=axes), only
 
 
 def product(op, attrs: dict[str, Any] | None, x, tangent, lanes: int):

@@ -558,7 +558,8 @@ class Reduction(Primitive):
         axes = attrs["axis"]
         again, only = multiple(ct, out, self.kink_value(out, inputs)) if self.kink else (None, False)
         if only:
-            return {0: np.reshape(np.broadcast_to(again, np.shape(out)), kept(np.shape(x), axes)) * x}
+            again = np.broadcast_to(again, (*lanes, *np.shape(out)))
+            return {0: np.reshape(again, (*lanes, *kept(np.shape(x), axes))) * x}
         if np.shape(ct):
             ct = np.reshape(ct, (*lanes, *kept(np.shape(x), axes)))
         if not self.passes_on:
@@ -578,19 +579,20 @@ class Reduction(Primitive):
 
 def reduction(
     *functions: Any, forward: Any, domain: Any = None, total: Any = None, kink: bool = False, node: str = "",
-    flops: int = 0, join: Any = None, neutral: float | None = None,
+    flops: int = 0, join: Any = None, neutral: float | None = None, multiple: Any = None,
 ) -> Callable[[Any], Reduction]:  # fmt: skip
     """Declare a reduction by its partial derivative.
 
     Parameters of the rule are among `x` (input), `out` (result, broadcast back), `n` (elements reduced)
     and `total`: the sum over the reduced axes of the rule given as `total`. `flops` are for each element. By
     `join`, a ufunc, results of parts are joined; what is left out is replaced by the `neutral` number.
+    `multiple` is as in `elementwise`.
     """
 
     def declare(rule: Any) -> Reduction:
         op = Reduction(rule.__name__, functions, forward, rule.__doc__, rule)
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
-        op.join, op.neutral = join, neutral
+        op.join, op.neutral, op.multiple = join, neutral, multiple
         if total is not None:
             op.total = Rule(total)
         return op

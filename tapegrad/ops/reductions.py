@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tapegrad.ops import loops
+from tapegrad.ops import kinks, loops
 from tapegrad.ops.lanes import along
 from tapegrad.ops.primitive import conj, linear, primitive, reduction
 from tapegrad.ops.scans import PRODUCT, along_axis
@@ -15,7 +15,9 @@ def _reduce(function):
     return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(np.sum, forward=_reduce(np.add.reduce), flops=1, join=np.add, neutral=0.0)
+@reduction(
+    np.sum, forward=_reduce(np.add.reduce), flops=1, join=np.add, neutral=0.0, multiple=kinks.of_total
+)
 def sum(x):
     """Sum over axes."""
     return 1

@@ -7,8 +7,7 @@ END count programs of 16 expressions. What differs is printed, then counts by or
 
 What is left, by kind:
 
-* Norms: Tensors have NumPy's value, whose squares overflow or vanish beyond 1e+-154, and the derivative of
-  that infinity or 0; Numba's value does neither, so compiled code has the derivative of the length itself.
+* Norms: Tensors have NumPy's value, whose squares overflow or vanish beyond 1e+-154; Numba's does neither.
 * `np.partition`: where elements come to lie that are no more than ordered is each implementation's own.
 * Numba's own values and errors, which are not NumPy's: division by 0 raises, `cholesky` and singular systems
   raise, complex `tanh` and `arccosh` are nan at infinities, and signs of complex zeros are others.
@@ -18,7 +17,6 @@ What is left, by kind:
   factors says whether infinity or nan results.
 * Medians and quantiles without nan, of nothing but nan: Tensors give the derivative to the last, compiled
   code to none.
-* Norms that are broadcast have at 0 no second derivative as Tensors.
 * Second derivatives at 1e-310, whose reciprocal overflows.
 """
 

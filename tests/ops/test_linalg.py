@@ -168,6 +168,11 @@ SQUARED_NORMS = {
     "along an axis, kept": lambda x: np.sum(L.norm(x.reshape(2, 2), axis=1, keepdims=True) ** 2),
     "half of it, twice": lambda x: 0.5 * L.norm(x) ** 2 + L.norm(x) ** 2.0 / 2,
     "of complex numbers": lambda x: L.norm(x[:2] + 1j * x[2:]) ** 2,
+    "spread": lambda x: (lambda r: r @ r)(np.array([0.8, 0.6]) * L.norm(x)),
+    "spread, then summed": lambda x: np.sum(np.square(np.array([[0.6], [0.8]]) * (L.norm(x) / np.ones(1)))),
+    "along an axis, spread": lambda x: np.sum(
+        (np.array([[0.6], [-0.8]]) * L.norm(x.reshape(2, 2), axis=0)) ** 2
+    ),
 }
 
 
@@ -181,6 +186,50 @@ def test_second_derivative_of_a_squared_norm(name, at):
     np.testing.assert_allclose(g.detach().numpy(), 2 * np.array(at), rtol=1e-15)
     hessian = [tg.grad(e, x, retain_graph=True)[0].numpy() for e in g]
     np.testing.assert_allclose(hessian, 2 * np.eye(4), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        tg.func.hessian(SQUARED_NORMS[name])(np.array(at)), hessian, rtol=0, atol=1e-15
+    )
+
+
+FAR = [[3e160, 4e160], [3e-170, 4e-170], [3e-161, 4e-161], [0.0, 0.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_norms_whose_squares_overflow_or_vanish(dtype):
+    """Values are NumPy's, inf and 0 among them; derivatives are those of the lengths, of both orders."""
+    at = np.array(FAR if dtype == "f8" else [[3e25, 4e25], [3e-25, 4e-25], [3e-22, 4e-22], *FAR[3:]], dtype)
+    x, unit = leaf(at), np.array([0.6, 0.8], dtype)
+    with np.errstate(all="ignore"):
+        out = L.norm(x, axis=1)
+        np.testing.assert_array_equal(out.detach().numpy(), L.norm(at, axis=1))
+        (g,) = tg.grad(np.sum(out), x, create_graph=True)
+        wanted = np.where(at == 0, 0, unit)
+        np.testing.assert_allclose(g.detach().numpy(), wanted, rtol=1e-6 if dtype == "f4" else 1e-15)
+        np.testing.assert_allclose(tg.func.jacfwd(L.norm)(at[1]), unit, rtol=1e-6)
+        for row, found in zip(at, tg.grad(np.sum(g[:, 0]), x)[0].numpy(), strict=True):
+            size = np.hypot(*row)
+            second = [0.64 / size, -0.48 / size] if size else [np.nan, np.nan]
+            np.testing.assert_allclose(found, second, rtol=1e-5 if dtype == "f4" else 1e-14)
+        np.testing.assert_array_equal(tg.func.hessian(lambda x: L.norm(x) ** 2)(at[1]), 2 * np.eye(2))
+        z = leaf(at[1] + 1j * at[1])
+        np.testing.assert_allclose(tg.grad(L.norm(z), z)[0].numpy(), unit * (1 + 1j) / 2**0.5, rtol=1e-6)
+
+
+def test_programs_tell_of_norms_whose_squares_overflow_or_vanish():
+    f = tg.compile(L.norm, wait=True)
+    with np.errstate(all="ignore"):
+        for x in [[3.0, 4.0]] * 3 + FAR[:2]:
+            value, g = f.value_and_grad(np.array(x))
+    np.testing.assert_array_equal((value, *g), (0, np.nan, np.nan))
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: L.norm(x) ** 2, lambda x: np.sum(np.abs(x) ** 2)], ids=["norm", "abs"]
+)
+def test_second_derivative_of_squares_along_several_cotangents(f):
+    x = leaf([0.0, 0.0])
+    (g,) = tg.grad(f(x), x, np.array([1.0, 2.0]), is_grads_batched=True, create_graph=True)
+    np.testing.assert_array_equal(tg.grad(g[0, 0] + 3 * g[1, 1], x)[0].numpy(), [2.0, 12.0])
 
 
 def test_powers_of_norms_that_are_0_here_and_there():
