@@ -15,9 +15,7 @@ def _reduce(function):
     return lambda x, axis, keepdims: function(x, axis=axis, keepdims=keepdims)
 
 
-@reduction(
-    np.sum, forward=_reduce(np.add.reduce), flops=1, join=np.add, neutral=0.0, multiple=kinks.of_total
-)
+@reduction(np.sum, forward=_reduce(np.add.reduce), flops=1, join=np.add, neutral=0.0, multiple=kinks.of_total)
 def sum(x):
     """Sum over axes."""
     return 1
