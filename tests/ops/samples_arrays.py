@@ -142,7 +142,7 @@ def transpose(op, layout, dtype, random):
     shapes = {
         PLAIN: (2, 3, 2), EMPTY: (0, 3, 2),
         SCALAR: Absent(
-            Reason.NEEDS_DIMENSIONS, lambda: recorded_as(np.transpose(scalar), "Reshape")
+            Reason.NEEDS_DIMENSIONS, lambda: recorded_as(np.transpose(scalar), "Select")
         ),
     }  # fmt: skip
     calls = [
