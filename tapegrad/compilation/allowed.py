@@ -6,6 +6,7 @@ import builtins
 import cmath
 import collections
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -47,6 +48,7 @@ def _functions() -> frozenset[Any]:
     found: list[Any] = [*BUILTINS]
     found += [f for f in vars(builtins).values() if isinstance(f, type) and issubclass(f, BaseException)]
     found += [f for module in (math, cmath) for f in vars(module).values() if callable(f)]
+    found += [f for name, f in vars(itertools).items() if isinstance(f, type) and not name.startswith("_")]
     found += [f for f in vars(operator).values() if isinstance(f, types.BuiltinFunctionType)]
     found += [getattr(np, name) for name in CREATING]
     found += [f for f in (*FUNCTIONS, *PLAIN) if getattr(f, "__name__", "") not in WRITING]

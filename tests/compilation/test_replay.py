@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+import itertools
 import math
 import random
 import sys
@@ -545,6 +546,7 @@ SHAPES = {
     "trace": lambda x: np.trace(np.reshape(x, (2, 2))) * np.sum(np.diagonal(np.outer(x, x))),
     "products": lambda x: np.sum(np.kron(x, x)) + np.sum(np.triu(np.outer(x, x + 1.0))),
     "clip": lambda x: np.sum(np.clip(x, 0.1, 0.6) * np.heaviside(x, 0.5)) + np.sum(np.full_like(x, 2.0) * x),
+    "iterators": lambda x: sum(a * b for a, b in itertools.pairwise(itertools.chain(x, x[:1]))),
     "means": lambda x: np.sum(np.gradient(x) ** 2) + np.nansum(x * x) + np.average(x, weights=[1, 2, 3, 4]),
 }
 
