@@ -719,10 +719,10 @@ def hilbert(x: Operand, N: int | None = None, axis: int = -1) -> TensorOrArray:
     """
     x = floats(x)
     if like_of(x).dtype.kind == "c":
-        raise ValueError("x must be real.")
+        raise ValueError(f"scipy.signal.hilbert: x has dtype {like_of(x).dtype}; it has to be real")
     count = np.shape(x)[axis] if N is None else N
     if count <= 0:
-        raise ValueError("N must be positive.")
+        raise ValueError(f"scipy.signal.hilbert: N must be positive, found {count}")
     transformed: Any = fft.fft(x, count, axis=axis)
     spectrum = np.moveaxis(transformed, axis, -1)
     half, middle = (count + 1) // 2, count // 2 + 1

@@ -183,7 +183,7 @@ def pinv(
     eps = np.finfo(s.dtype).eps
     least, cut = 0.0 if atol is None else atol, max(shape_of(a)) * eps if rtol is None else rtol
     if least < 0 or cut < 0:
-        raise ValueError("atol and rtol values must be positive.")
+        raise ValueError(f"scipy.linalg.pinv: atol and rtol may not be negative, found {least} and {cut}")
     largest = np.max(s, initial=0.0)
     limit = least + largest * cut
     found = np.linalg.pinv(a, limit / largest if largest else cut)
