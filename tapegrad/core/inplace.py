@@ -438,10 +438,8 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         return
     _tear(x, storage)
     if _is_shown(whole):
-        _set(
-            seen_by(x), index, value_of(new)
-        )  # its owner sees it; from here on the Tensor has memory of its own
-        _move(x, storage)
+        _set(seen_by(x), index, value_of(new))
+        _move(x, storage)  # its owner has seen it; from here on the Tensor has memory of its own
         for handle in _sharers(x, storage):
             extra(handle).shown = None
     else:

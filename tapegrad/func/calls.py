@@ -43,14 +43,8 @@ __all__ = [
 
 R = TypeVar("R")
 OFFERED = "_programs"  # of a derivative: the function that has programs, and what it is of that
-IN_LANES = (
-    "",
-    "grad",
-    "value_and_grad",
-    "hvp",
-    "vhp",
-    "jacobian",
-)  # what a function with programs gives for many calls
+# what a function with programs gives for many calls
+IN_LANES = "", "grad", "value_and_grad", "hvp", "vhp", "jacobian"
 RECORDED = {"recording": True, "inference": False}
 DOUBLE = np.dtype(float)
 APART: weakref.WeakSet[Tape] = weakref.WeakSet()  # tapes of calls on plain arguments, kept by pullbacks

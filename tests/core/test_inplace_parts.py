@@ -421,6 +421,14 @@ def test_a_write_to_a_view_without_axes_in_a_program(hold, flat, take, late):
         np.testing.assert_allclose(gradient, tg.func.grad(function)(x), rtol=1e-14)
 
 
+def assert_is_computed(function, compiled, x):
+    """Compare a call with the function on plain numbers, and its gradient with complex steps."""
+    value, gradient = compiled.value_and_grad(x)
+    np.testing.assert_allclose(value, function(x), rtol=1e-14)
+    step = [function(x + 1e-30j * e).imag / 1e-30 for e in np.eye(len(x))]
+    np.testing.assert_allclose(gradient, step, rtol=1e-13)
+
+
 @pytest.mark.parametrize("take", [lambda z: z[0, ...], lambda z: z[:1].reshape(())], ids=["[]", "reshape"])
 @pytest.mark.parametrize("further", [lambda v: v, lambda v: v.T, lambda v: v[None]], ids=["", "T", "None"])
 def test_a_write_in_a_program_to_what_a_view_without_axes_is_held_of_later(take, further):
@@ -439,10 +447,7 @@ def test_a_write_in_a_program_to_what_a_view_without_axes_is_held_of_later(take,
     for k in range(1, 8):
         holds[:] = [True] * (k in (5, 7))
         x = k * np.array([0.1, -0.2])
-        value, gradient = compiled.value_and_grad(x)
-        np.testing.assert_allclose(value, function(x), rtol=1e-14)
-        step = [function(x + 1e-30j * e).imag / 1e-30 for e in np.eye(2)]
-        np.testing.assert_allclose(gradient, step, rtol=1e-13)
+        assert_is_computed(function, compiled, x)
 
 
 def test_a_write_in_a_program_to_a_view_without_axes_that_is_repeated():
@@ -459,10 +464,7 @@ def test_a_write_in_a_program_to_a_view_without_axes_that_is_repeated():
     for k in range(1, 7):
         writes[:] = [True] * (k in (4, 6))
         x = k * np.array([0.1, -0.2])
-        value, gradient = compiled.value_and_grad(x)
-        np.testing.assert_allclose(value, function(x), rtol=1e-14)
-        step = [function(x + 1e-30j * e).imag / 1e-30 for e in np.eye(2)]
-        np.testing.assert_allclose(gradient, step, rtol=1e-13)
+        assert_is_computed(function, compiled, x)
 
 
 def test_an_operator_in_place_where_a_program_knows_one_that_is_not():
