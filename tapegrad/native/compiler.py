@@ -19,7 +19,7 @@ from numba.core.errors import TypingError
 from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
-from tapegrad.native import promotion
+from tapegrad.native import activity, promotion
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
 from tapegrad.native.arrays import Token
@@ -137,7 +137,8 @@ class OnceCompiler(CompilerBase):
                 try:
                     return super()._compile_core()
                 except TypingError as error:
-                    if not promotion.note(error, self.state.func_id.func):
+                    function = self.state.func_id.func
+                    if not (activity.give_up(function) or promotion.note(error, function)):
                         raise
                     self.state.func_ir = self.state.status.fail_reason = None  # anew from the code
 

@@ -20,7 +20,7 @@ from numba.core.ir_utils import build_definitions
 from numba.experimental.jitclass.base import JitClassType
 from numba.np.numpy_support import from_dtype
 
-from tapegrad.native import arrays, border, forms, functions
+from tapegrad.native import activity, arrays, border, forms, functions
 from tapegrad.native import complex_arrays as _complex_arrays  # noqa: F401  (they add to functions)
 from tapegrad.native import factors as _factors  # noqa: F401
 from tapegrad.native import linear as _linear  # noqa: F401
@@ -107,6 +107,7 @@ class _Untyped(FunctionPass):
         # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
         self.again = any(map(forms.holds_active, state.args)) and recursive(held)
         self.promoted = self._active_later(state.func_id.func)
+        self.passive = self._passive(state.func_id.func)
         self.counted, self.written = self._floats()
         blocks = self.ir.blocks if self.spec else {}
         squares = squares_in(blocks, self._definition, self._resolve, self.args)
@@ -160,12 +161,39 @@ class _Untyped(FunctionPass):
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
 
+    def _passive(self, function: Any) -> set[str]:
+        """Variables of arrays that are made, and need not hold active numbers."""
+        if vars(function).get(activity.GIVEN_UP):
+            return set()
+        kinds = enumerate(self.args)
+        active = {k for k, x in kinds if forms.holds_active(x) or (self.entry and border.crosses(x))}
+        known = activity.Activity([*self.ir.blocks.values()], active, self._resolve)
+        lines = (line for block in self.ir.blocks.values() for line in block.body)
+        assigned = [line for line in lines if isinstance(line, ir.Assign) and line.target not in known]
+        found = {base(line.target.name) for line in assigned if self._makes(line.value)}
+        function._tapegrad_passive = bool(found)
+        return found
+
+    def _makes(self, value: RightSide) -> bool:
+        """Whether this is a call of a function that makes an array, of numbers that are active by default."""
+        if not isinstance(value, ir.Expr) or value.op != "call" or value.vararg:
+            return False
+        function = self._resolve(value.func)
+        try:
+            return function in MADE or function in functions.LIKE or self._copied(function, value) is not None
+        except TypeError:  # of ctypes, for one
+            return False
+
+    def _is_passive(self, line: Statement) -> bool:
+        """Whether a line makes an array that need not hold active numbers."""
+        return base(line.target.name) in self.passive and self._makes(line.value)
+
     def _floats(self) -> tuple[set[str], set[str]]:
         """Expressions whose results are arrays of floats, if they are arrays; and what is written to."""
         if self.spec:
             return set(), set()
         stays = [isinstance(kind, ArgumentArray) for kind in self.args]
-        known = Reading(self.ir, stays.__getitem__, self.promoted)
+        known = Reading(self.ir, stays.__getitem__, self.promoted | self.passive)
         return known.ends, known.written
 
     def _active_later(self, function: Any) -> set[str]:
@@ -232,7 +260,7 @@ class _Untyped(FunctionPass):
             line.value = self._callee(value, value.value, loc)
         elif isinstance(value, ir.Arg) and self.entry and border.crosses(self.args[value.index]):
             line.value = ir.Expr.call(*self._parts(border.enter(self.spec), [self._new(value, loc)], loc))
-        elif isinstance(value, ir.Expr) and line.target.name in self.written and self._writes(line):
+        elif isinstance(value, ir.Expr) and (self._is_passive(line) or self._writes(line)):
             pass
         elif isinstance(value, ir.Expr):
             counts = line.target.name in self.counted
@@ -260,6 +288,8 @@ class _Untyped(FunctionPass):
     def _writes(self, line: Statement) -> bool:
         """Rewrite a line that makes an array to be written to, or is an operator in place on one."""
         value, loc = line.value, line.loc
+        if line.target.name not in self.written:
+            return False
         if makes_zeros(self.ir, value):
             line.value = ir.Expr.call(*self._parts(zeros, value.args, loc))
         elif value.op == "inplace_binop":

@@ -24,14 +24,12 @@ def value(m, x, t, s):
 
 @tg.njit
 def compiled(x, t, s):
-    total = 0.0
-    for i in range(t.size):
-        r, power = s[i], 1.0
-        for j in range(x.size):
-            r -= x[j] * power
-            power *= t[i]
-        total += r * r
-    return 0.5 * total
+    powers = np.ones((x.size, t.size))
+    for j in range(1, x.size):
+        for i in range(t.size):
+            powers[j, i] = powers[j - 1, i] * t[i]
+    r = s - x @ powers
+    return 0.5 * np.sum(r * r)
 
 
 PROBLEM = Problem(
