@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.native.activity import Activity
 
 T = np.linspace(-1.0, 1.0, 5)
 X = np.array([0.3, -0.7, 1.1])
@@ -186,3 +187,10 @@ def test_what_depends_on_nothing_active_is_not_recorded(recordings):
     assert gradient.numpy()[0] == f(np.array([1.0, 0.0, 0.0]), T)
     (recording,) = recordings
     assert recording.statements < 10
+
+
+@pytest.mark.parametrize("f", [by_slice, by_row, by_method, by_result], ids=lambda f: f.__name__)
+def test_numba_sees_what_was_not_found(f, monkeypatch):
+    """No active number is written to an array of floats, whatever is said of its activity."""
+    monkeypatch.setattr(Activity, "__contains__", lambda self, var: False)
+    test_derivatives(f)
