@@ -28,7 +28,6 @@ from tapegrad.compilation.program import Program
 from tapegrad.compilation.varying import is_computed_anew, is_found_by_rows, varying_of
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
-from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -291,7 +290,7 @@ def _order(x: np.ndarray) -> list[int]:
 
 def is_constant(x: Handle) -> bool:
     """Whether a Tensor is to what is recorded what its value is."""
-    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
+    if base.is_expected(x) or base.requires_grad(x) or base.has_tangent(x):
         return False
     state = x._extra
     return state is None or not (state.volatile or state.inference)

@@ -22,7 +22,6 @@ from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.dispatch import record
-from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.operators import computed_with_warning
 from tapegrad.kernels.replay import layout
@@ -225,8 +224,7 @@ class Leaver(Follower):
         self._pending = None
         if id(x) in self.arrays:
             base.as_array(out)
-        x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
-        expected.pop(id(x), None)
+        x._v, x._tape, x._extra, x._at = out._v, out._tape, out._extra, out._at
         self.note(event.op, operands, event.attrs, x)
         return x
 
@@ -242,8 +240,7 @@ class Leaver(Follower):
         x, self._pending = self._pending, None
         if x is None:
             return base.wrap(value, tape, at)
-        x._v, x._tape, x._at, x._extra = value, tape, at, base.ARRAY if id(x) in self.arrays else None
-        expected.pop(id(x), None)
+        x._v, x._tape, x._extra, x._at = value, tape, base.ARRAY if id(x) in self.arrays else None, at
         return x
 
     history_of = _handed_on("history_of")

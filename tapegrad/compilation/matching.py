@@ -21,7 +21,7 @@ from tapegrad.compilation.program import view_of
 from tapegrad.compilation.varying import TAKE, varying_of
 from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle, Operand
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import matcher_of
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
 from tapegrad.kernels.replay import layout
@@ -84,7 +84,7 @@ class Matcher(Leaver):
             return None
         if not is_without_errors(op):
             return None  # it may raise an error, which belongs where it is applied
-        if not (isinstance(op, Passive) or any(expected.get(id(x)) is self for x in operands)):
+        if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
         if not self.path.comparison.expects(k, op, None, operands, attrs or {}):
             return None
@@ -132,7 +132,7 @@ class Matcher(Leaver):
         self._operands = set()
         while self._shown:
             x = self._shown.pop()
-            if id(x) in expected:
+            if self.is_mine(x):
                 del x._v
 
     def _is_placed(self, k: int, placed: str) -> bool:
@@ -201,7 +201,7 @@ class Matcher(Leaver):
         """Return the Tensor of a result that Python has computed, if it is what comes next."""
         if self.left and self.learner is not None and self._pending is None:
             return self.learner.match(op, value, operands, attrs)
-        if self.left or not any(expected.get(id(x)) is self for x in operands):
+        if self.left or not any(map(self.is_mine, operands)):
             return None
         k = self.position
         found = None
@@ -233,7 +233,7 @@ class Matcher(Leaver):
         """Whether a value that was computed has no derivative, nor is it a view of an operand."""
         for x in operands:
             if isinstance(x, Handle):
-                known = expected.get(id(x))
+                known = matcher_of(x)
                 moving = not is_constant(x) if known is None else known.is_active(x)
                 if moving or dispatch.is_view_of(value, x._v):
                     return False
@@ -281,7 +281,7 @@ class Matcher(Leaver):
         """Whether this is a Tensor without a derivative that is known to be computed by the call."""
         if self.left:
             return self.learner is not None and self.learner.is_flat(x)
-        return expected.get(id(x)) is self and not self.is_active(x)
+        return self.is_mine(x) and not self.is_active(x)
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
