@@ -35,6 +35,7 @@ from tapegrad.ops.primitive import Attributes, Elementwise
 from tapegrad.tensor import Tensor
 
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+BLOCK = 256  # words at least that are kept together
 Expected = tuple[int, int]  # of an operand: what it is, and where or which
 
 
@@ -43,7 +44,9 @@ class Comparison:
 
     def __init__(self, program: Program, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         self._program, self._arguments, self._results = program, arguments, results
-        self.kept: list[np.ndarray] = []  # words that others know by address
+        self._constants: list[np.ndarray] = []
+        self._blocks: list[np.ndarray] = []  # of words that others know by address
+        self._room = 0  # for more of them
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
@@ -94,7 +97,7 @@ class Comparison:
             buffer = self._program.live(k + j)[q]
             constant = np.empty_like(buffer)
             constant[...] = value
-            self.kept.append(constant)
+            self._constants.append(constant)
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
         head = write, call.events, handles[0], len(call.constants), kind, len(several)
         return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
@@ -111,8 +114,13 @@ class Comparison:
         return self._kept([id(of), len(arguments), names, *head, *given, *behind])
 
     def _kept(self, words: Sequence[int]) -> Address:
-        self.kept.append(np.array(words, np.int64))
-        return abi.address(self.kept[-1])
+        if self._room < len(words):
+            self._room = max(BLOCK, len(words))
+            self._blocks.append(np.empty(self._room, np.int64))
+        block = self._blocks[-1][-self._room :]
+        block[: len(words)] = words
+        self._room -= len(words)
+        return abi.address(block)
 
     def write(self, k: int) -> Address:
         """Where words of the write are that an event is; 0 where it is none by an index."""
