@@ -130,9 +130,10 @@ class Comparison:
         return self._write(k)
 
     def _write(self, k: int) -> Address:
-        _, by, place, others, events = self._program.written[k]
-        views = [id(self._results[v]) for v in others]
-        return self._kept([id(self._results[by]), id(place), *self.operand(k, 0), events, len(views), *views])
+        _, by, place, _, events = self._program.written[k]
+        views = [id(self._results[v]) for v in self._program.must_be_gone(k)]
+        to = id(self._result(by))
+        return self._kept([to, id(place), *self.operand(k, 0), events, len(views), *views])
 
     def in_vain(self, k: int) -> Address:
         """Where words of the write are that changes nothing behind an event: of a view to where it lies."""
@@ -141,11 +142,11 @@ class Comparison:
             return 0
         view = program.owners[k]
         event = program.events[view]
-        to = self._results[program.owners[k - 1]]
+        to = self._result(k - 1)
         if "index" not in event.attrs or self.handle(event.operands[0]) is not to:
             return 0
         return self._kept(
-            [id(to), id(event.attrs["index"]), layout.THIS_OBJECT, id(self._results[view]), 0, 0]
+            [id(to), id(event.attrs["index"]), layout.THIS_OBJECT, id(self._result(view)), 0, 0]
         )
 
     def _argument(self, k: int, x: Any) -> Expected:
@@ -163,7 +164,10 @@ class Comparison:
         number: int = source.value
         if source.kind == ARGUMENT:
             return self._arguments[number]
-        return self._results[self._program.owners[number]]
+        return self._result(number)
+
+    def _result(self, k: int) -> Tensor:
+        return self._results[self._program.stand_ins.numbers[k]]
 
     # ------------------------------------------------------------ in Python
 

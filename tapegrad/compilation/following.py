@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import chain
 from sys import getrefcount, getsizeof
@@ -94,6 +94,7 @@ class Follower:
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.telling: list[Any] = [None, None]
         state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
+        state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__
         state[layout.COMPARISONS :] = COMPARED
         self.words, self.at, self.state = state, abi.address(state), state.data
         self.handling: Any = None
@@ -102,13 +103,15 @@ class Follower:
         self.reported, self.warns = 0, False
         self._ids, self._numbers = array("q"), array("q")  # of Tensors APART from none before, and which
         self._known = 0  # of the events recorded again
-        self.arrays: set[int] = set()
+        self._apart = False  # whether each event has a Tensor of its own
+        self._arrays: set[Source] = set()  # whose Tensors are known as arrays
         self._filled: list[Handle] = []
         self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
         self._operands: set[int] = set()
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
+        self._is_array = False  # whether what is recorded is known as an array
         self.arguments = [self._stand_in() for _ in range(self._count)]
 
     def _stand_in(self) -> Tensor:
@@ -157,7 +160,10 @@ class Follower:
         """Write the words of paths that have changed."""
         if not self._stale or not self.paths:
             return
-        count = max(len(path.program.events) for path in self.paths)
+        if self._apart:
+            for path in self.paths:
+                path.program.keep_apart()
+        count = max(path.program.stand_ins.count for path in self.paths)
         self.results += [self._stand_in() for _ in range(count - len(self.results))]
         for path in self.paths:
             path.describe(self.arguments, self.results)
@@ -198,13 +204,27 @@ class Follower:
         """What a Tensor stands for here: the result that was last written to it."""
         p = bisect_right(self._ids, id(x)) - 1
         k = self._numbers[p] + (id(x) - self._ids[p]) // APART - len(self.arguments)
-        source = Source(RESULT, k) if k >= 0 else Source(ARGUMENT, k + len(self.arguments))
-        writes = self.program.writes
-        if not writes or source.kind == ARGUMENT or source.value not in writes:
-            return source
-        numbers = writes[source.value]
-        came = bisect_left(numbers, self.position)
-        return Source(RESULT, numbers[came - 1]) if came else source
+        if k < 0:
+            return Source(ARGUMENT, k + len(self.arguments))
+        came = self._known if self.left else self.position
+        return Source(RESULT, self.program.stand_ins.latest(k, came))
+
+    def tensor(self, k: int) -> Tensor:
+        """Return the Tensor that stands for the result of an event, when it has come."""
+        return self.results[self.program.stand_ins.numbers[k]]
+
+    def _made_by(self, x: Handle) -> Source:
+        """What a Tensor stands for before any write to it."""
+        source = self._source(x)
+        return source._replace(value=self.program.owners[source.value]) if source.kind == RESULT else source
+
+    def note_array(self, x: Handle) -> None:
+        """Know a Tensor of a number as an array."""
+        self._arrays.add(self._made_by(x))
+
+    def is_array(self, x: Handle) -> bool:
+        """Whether a Tensor of a number is known as an array."""
+        return self._made_by(x) in self._arrays
 
     def is_active(self, x: Handle) -> bool:
         """Whether a Tensor that stands for an argument or a result depends on the arguments."""
@@ -281,7 +301,7 @@ class Follower:
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
         self.learner, self.recording.tracing = None, 0
-        self.arrays.clear()
+        self._arrays.clear()
         if not self._lent:
             return []
         lent, self._lent = self._lent, {}

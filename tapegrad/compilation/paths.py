@@ -277,12 +277,13 @@ class Path(Computation):
         """Write the words, for Tensors that stand for arguments and results."""
         self.comparison = Comparison(self.program, arguments, results)
         numbers: dict[Alike, int] = {NOTHING: 0}
+        stands = self.program.stand_ins.numbers
         alike, words = array("q", NOTHING), array("q", bytes(EVENT_BYTES))  # there is a row before any event
         compared = end = 0
         for x, buffer in zip(arguments, self.program.arguments, strict=False):
             number, code = _number(buffer)
             words.extend((_noted(alike, numbers, (0, 0, 0, code, 0, 0, 0)), id(x), 0, 0, number))
-        for k, (event, x) in enumerate(zip(self.program.events, results, strict=False)):
+        for k, event in enumerate(self.program.events):
             background.pause()
             if len(words) >= SOME_WORDS:  # as all of them would take as much once more
                 self._write_words(k, words)
@@ -293,7 +294,7 @@ class Path(Computation):
                 end = max(end, k + event.call.events)
             compared += op > NO_OP or k < end
             at = _noted(alike, numbers, (op, first, second, code, call, *writes))
-            words.extend((at, id(x), *operands, number))
+            words.extend((at, id(results[stands[k]]), *operands, number))
         words.extend((0,) * layout.EVENT_SIZE)
         self._write_words(len(self.program.events) + 1, words)
         self._alike = np.frombuffer(alike, np.int64).reshape(-1, layout.ALIKE_WORDS)

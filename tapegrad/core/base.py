@@ -133,7 +133,7 @@ def extra(x: Handle) -> Extra:
 def as_array(x: H) -> H:
     """Let a Tensor without axes be known as one of NumPy's arrays, of which there are views; returns it."""
     if expected and type(x._at) is Expected:
-        x._at.matcher.arrays.add(id(x))
+        x._at.matcher.note_array(x)
     elif x._extra is None:
         x._extra = ARRAY
     elif x._extra is not ARRAY:
@@ -210,7 +210,7 @@ def is_array(x: Operand) -> bool:
     if not isinstance(x, Handle):
         return False
     if expected and type(x._at) is Expected:
-        return id(x) in x._at.matcher.arrays
+        return x._at.matcher.is_array(x)
     return x._extra is not None and (x._extra.array or x._extra.place is not None)
 
 

@@ -33,7 +33,11 @@ expected: set[Expected] = set()  # of programs whose Tensors there are
 class Matcher(Protocol):
     """A program at work, as what records sees it."""
 
-    arrays: set[int]  # ids of Tensors of this program that are known as arrays: see `core.base.as_array`
+    def note_array(self, x: Handle) -> None:
+        """Know a Tensor of this program as an array: see `core.base.as_array`."""
+
+    def is_array(self, x: Handle) -> bool:
+        """Whether a Tensor of this program is known as an array."""
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any

@@ -324,12 +324,13 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
 # whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
 # begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
-# first; and a list that keeps these, and what shows warnings. At last ops of comparisons.
+# first; and a list that keeps these, and what shows warnings; and where a Tensor keeps what refers to it
+# weakly. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
-    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, COMPARISONS,
-) = range(19)  # fmt: skip
+    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, COMPARISONS,
+) = range(20)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (

@@ -80,7 +80,7 @@ def matched_call(function: int, args: int, names: int) -> int:
     if w.call_write == 0:
         return pass_call(event, words)
     to = i64(args + TUPLE_ITEMS_AT)[0]
-    if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
+    if are_free(event, 1) == 0 or is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
         return UNHANDLED
     return pass_events(event, 1 + i64(w.call_write).write_events, to)
 
@@ -99,6 +99,8 @@ def matched_flat(ufunc: int, operands: int, count: int) -> int:
 def pass_call(event: int, words: int) -> int:
     """As `pass_events`, of a call whose arguments have come; several results are in a new list or tuple."""
     g, w = i64(shared()), i64(words)
+    if are_free(event, w.call_events) == 0:
+        return UNHANDLED
     constants = i64(words + 8 * (CALL_ARGUMENTS + 2 * w.call_count + 3 * w.call_names))
     for q in range(w.call_constants):
         copy(constants[3 * q], constants[3 * q + 1], constants[3 * q + 2])
@@ -154,7 +156,19 @@ def is_written(words: int, x: int, key: int, new: int) -> int:
 
 def pass_event(event: int) -> int:
     """The Tensor of an event whose operands have come, if the next event is expected."""
+    if are_free(event, 1) == 0:
+        return UNHANDLED
     return pass_events(event, 1, i64(event).event_handle)
+
+
+def are_free(event: int, count: int) -> int:
+    """Whether nobody has, or has looked at, Tensors of so many events, as they may have been for others."""
+    weak = i64(i64(shared()).matching).weakly_held_at
+    for q in range(count):
+        x = i64(event + 8 * EVENT_SIZE * q).event_handle
+        if obj(x).refcount != 1 or obj(x).v != 0 or i64(x + weak)[0] != 0:
+            return 0
+    return 1
 
 
 def pass_events(event: int, count: int, out: int) -> int:
