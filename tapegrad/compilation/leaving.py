@@ -235,8 +235,8 @@ class Leaver(Follower):
 
     def _stood_for(self, source: Source) -> Tensor:
         """The Tensor that has been recorded for an argument or a result."""
-        recorded: list[Tensor] = self.arguments if source.kind == ARGUMENT else self._recorded
-        return recorded[source.value]
+        k: int = source.value
+        return self.arguments[k] if source.kind == ARGUMENT else self._recorded[k]
 
     def _real(self, j: int, q: int, source: Source) -> Any:
         if source.kind < LIVE:
