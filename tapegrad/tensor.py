@@ -24,7 +24,6 @@ from tapegrad.core.base import (
     has_tangent,
     is_array,
     is_expected,
-    is_number_view,
     join,
     like_of,
     needs_derivative,
@@ -46,7 +45,7 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import expected, matcher_of
 from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.indices import getitem
@@ -125,8 +124,8 @@ def _is_parameter(x: Tensor) -> bool:
 
 def _is_changed(x: Tensor, name: str) -> bool:
     """Whether a 0-d Tensor is a view, which an operator in place changes; a program ends where one is."""
-    if is_expected(x) and is_number_view(x):
-        expected[id(x)].leave(f"{name} changes a 0-d view")
+    if (matcher := matcher_of(x)) is not None and matcher.is_number_view(x):
+        matcher.leave(f"{name} changes a 0-d view")
     if is_expected(x) or x._extra is None:
         return False
     refuse_copied(x, name)

@@ -28,7 +28,6 @@ from tapegrad.compilation.program import Program
 from tapegrad.compilation.varying import is_computed_anew, is_found_by_rows, varying_of
 from tapegrad.core import base
 from tapegrad.core.base import Handle, value_of
-from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -36,6 +35,7 @@ from tapegrad.ops.primitive import Attributes, Elementwise
 from tapegrad.tensor import Tensor
 
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
+BLOCK = 256  # words at least that are kept together
 Expected = tuple[int, int]  # of an operand: what it is, and where or which
 
 
@@ -44,7 +44,9 @@ class Comparison:
 
     def __init__(self, program: Program, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         self._program, self._arguments, self._results = program, arguments, results
-        self.kept: list[np.ndarray] = []  # words that others know by address
+        self._constants: list[np.ndarray] = []
+        self._blocks: list[np.ndarray] = []  # of words that others know by address
+        self._room = 0  # for more of them
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
@@ -95,7 +97,7 @@ class Comparison:
             buffer = self._program.live(k + j)[q]
             constant = np.empty_like(buffer)
             constant[...] = value
-            self.kept.append(constant)
+            self._constants.append(constant)
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
         head = write, call.events, handles[0], len(call.constants), kind, len(several)
         return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
@@ -112,8 +114,13 @@ class Comparison:
         return self._kept([id(of), len(arguments), names, *head, *given, *behind])
 
     def _kept(self, words: Sequence[int]) -> Address:
-        self.kept.append(np.array(words, np.int64))
-        return abi.address(self.kept[-1])
+        if self._room < len(words):
+            self._room = max(BLOCK, len(words))
+            self._blocks.append(np.empty(self._room, np.int64))
+        block = self._blocks[-1][-self._room :]
+        block[: len(words)] = words
+        self._room -= len(words)
+        return abi.address(block)
 
     def write(self, k: int) -> Address:
         """Where words of the write are that an event is; 0 where it is none by an index."""
@@ -123,9 +130,10 @@ class Comparison:
         return self._write(k)
 
     def _write(self, k: int) -> Address:
-        _, by, place, others, events = self._program.written[k]
-        views = [id(self._results[v]) for v in others]
-        return self._kept([id(self._results[by]), id(place), *self.operand(k, 0), events, len(views), *views])
+        _, by, place, _, events = self._program.written[k]
+        views = [id(self._results[v]) for v in self._program.must_be_gone(k)]
+        to = id(self._result(by))
+        return self._kept([to, id(place), *self.operand(k, 0), events, len(views), *views])
 
     def in_vain(self, k: int) -> Address:
         """Where words of the write are that changes nothing behind an event: of a view to where it lies."""
@@ -134,11 +142,11 @@ class Comparison:
             return 0
         view = program.owners[k]
         event = program.events[view]
-        to = self._results[program.owners[k - 1]]
+        to = self._result(k - 1)
         if "index" not in event.attrs or self.handle(event.operands[0]) is not to:
             return 0
         return self._kept(
-            [id(to), id(event.attrs["index"]), layout.THIS_OBJECT, id(self._results[view]), 0, 0]
+            [id(to), id(event.attrs["index"]), layout.THIS_OBJECT, id(self._result(view)), 0, 0]
         )
 
     def _argument(self, k: int, x: Any) -> Expected:
@@ -156,7 +164,10 @@ class Comparison:
         number: int = source.value
         if source.kind == ARGUMENT:
             return self._arguments[number]
-        return self._results[self._program.owners[number]]
+        return self._result(number)
+
+    def _result(self, k: int) -> Tensor:
+        return self._results[self._program.stand_ins.numbers[k]]
 
     # ------------------------------------------------------------ in Python
 
@@ -291,7 +302,7 @@ def _order(x: np.ndarray) -> list[int]:
 
 def is_constant(x: Handle) -> bool:
     """Whether a Tensor is to what is recorded what its value is."""
-    if id(x) in expected or base.requires_grad(x) or base.has_tangent(x):
+    if base.is_expected(x) or base.requires_grad(x) or base.has_tangent(x):
         return False
     state = x._extra
     return state is None or not (state.volatile or state.inference)

@@ -145,6 +145,8 @@ class Events(Sequence[Event]):
         What they are, and gave.
     sources
         Their operands that are neither arguments nor results, in order.
+    addresses
+        Where the Tensors of their results were in the call that was learned from, if there was one.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -152,6 +154,7 @@ class Events(Sequence[Event]):
         self.attrs: list[Attributes] = []
         self.values: list[Any] = []
         self.sources: list[Source] = []
+        self.addresses = array("q")
         self._starts, self._operands = array("q", [0]), array("q")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from sys import getrefcount
-from typing import Any, cast
+from itertools import chain
+from sys import getrefcount, getsizeof
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tapegrad.compilation.passive import COMPARED
 from tapegrad.compilation.paths import EVENT_BYTES, Path
 from tapegrad.core import compiled_methods
 from tapegrad.core.base import Handle
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
@@ -25,6 +26,7 @@ from tapegrad.kernels.replay.layout import NEXT_EVENT
 from tapegrad.ops.forward import error_mode
 from tapegrad.tensor import Tensor
 
+APART = -(-getsizeof(Tensor()) // 16) * 16  # bytes from a Tensor to one that was made right behind it
 OF_NUMBERS = "an operation met an error of numbers, of which NumPy tells"
 
 
@@ -76,41 +78,50 @@ class Follower:
         self.left, self.why, self.serial = False, "", 0
         self.ready: Path | None = None
         self._stale = True
+        me: Any = self  # a Matcher
+        self._mark = Expected(me)
 
     def _prepare(self) -> None:
         """Make what calls need that follow a path, before there is one."""
         self.by_python: set[int] = set()
         self.see_value: Callable[[], None] | None = None
         self.learner: Learner | None = None
-        me: Any = self  # a Matcher
+        expected.add(self._mark)
         self.mode = Mode(True)
-        self.mode.plain, self.mode.matcher = True, me
+        self.mode.plain, self.mode.matcher = True, self._mark.matcher
         self.recording = Mode(True)  # that of a call that has left
-        self.recording.plain, self.recording.matcher = True, me
+        self.recording.plain, self.recording.matcher = True, self._mark.matcher
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.telling: list[Any] = [None, None]
         state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
+        state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__
         state[layout.COMPARISONS :] = COMPARED
         self.words, self.at, self.state = state, abi.address(state), state.data
         self.handling: Any = None
         self._raising: Any = None
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
         self.reported, self.warns = 0, False
-        self._ids, self._numbers = array("q"), array("q")  # of Tensors, in order, and which these are
+        self._ids, self._numbers = array("q"), array("q")  # of Tensors APART from none before, and which
         self._known = 0  # of the events recorded again
-        self.arrays: set[int] = set()
+        self._apart = False  # whether each event has a Tensor of its own
+        self._arrays: set[Source] = set()  # whose Tensors are known as arrays
         self._filled: list[Handle] = []
         self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
         self._operands: set[int] = set()
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None
+        self._is_array = False  # whether what is recorded is known as an array
         self.arguments = [self._stand_in() for _ in range(self._count)]
 
     def _stand_in(self) -> Tensor:
-        x, me = Tensor(), cast(Any, self)
-        expected[id(x)] = me
+        x = Tensor()
+        x._at = self._mark
         return x
+
+    def is_mine(self, x: Any) -> bool:
+        """Whether this is a Tensor that stands for an argument or a result."""
+        return isinstance(x, Handle) and x._at is self._mark
 
     def prefer(self) -> None:
         """Try the path at hand first at the next call."""
@@ -130,8 +141,10 @@ class Follower:
 
     def forget(self) -> None:
         """Expect nothing at any time."""
-        for x in (*self.arguments, *self.results):
-            expected.pop(id(x), None)
+        for x in chain(self.arguments, self.results):
+            if self.is_mine(x):
+                x._at = None
+        expected.discard(self._mark)
         self.clear()
 
     def clear(self) -> None:
@@ -147,13 +160,17 @@ class Follower:
         """Write the words of paths that have changed."""
         if not self._stale or not self.paths:
             return
-        count = max(len(path.program.events) for path in self.paths)
+        if self._apart:
+            for path in self.paths:
+                path.program.keep_apart()
+        count = max(path.program.stand_ins.count for path in self.paths)
         self.results += [self._stand_in() for _ in range(count - len(self.results))]
         for path in self.paths:
             path.describe(self.arguments, self.results)
-        ids = np.fromiter(map(id, (*self.arguments, *self.results)), np.int64)
-        order = np.argsort(ids)
-        self._ids, self._numbers = array("q", ids[order].tobytes()), array("q", order.tobytes())
+        ids = np.fromiter(map(id, chain(self.arguments, self.results)), np.int64)
+        begins = np.flatnonzero(np.diff(ids, prepend=0) != APART)
+        begins = begins[np.argsort(ids[begins])]
+        self._ids, self._numbers = array("q", ids[begins].tobytes()), array("q", begins.tobytes())
         self.warns = any(path.program.warns for path in self.paths)
         self.handling = None  # as what is reported depends on that
         self.state[layout.RUN_FUNCTION] = programs.address()
@@ -185,14 +202,29 @@ class Follower:
 
     def _source(self, x: Handle) -> Source:
         """What a Tensor stands for here: the result that was last written to it."""
-        k = self._numbers[bisect_left(self._ids, id(x))] - len(self.arguments)
-        source = Source(RESULT, k) if k >= 0 else Source(ARGUMENT, k + len(self.arguments))
-        writes = self.program.writes
-        if not writes or source.kind == ARGUMENT or source.value not in writes:
-            return source
-        numbers = writes[source.value]
-        came = bisect_left(numbers, self.position)
-        return Source(RESULT, numbers[came - 1]) if came else source
+        p = bisect_right(self._ids, id(x)) - 1
+        k = self._numbers[p] + (id(x) - self._ids[p]) // APART - len(self.arguments)
+        if k < 0:
+            return Source(ARGUMENT, k + len(self.arguments))
+        came = self._known if self.left else self.position
+        return Source(RESULT, self.program.stand_ins.latest(k, came))
+
+    def tensor(self, k: int) -> Tensor:
+        """Return the Tensor that stands for the result of an event, when it has come."""
+        return self.results[self.program.stand_ins.numbers[k]]
+
+    def _made_by(self, x: Handle) -> Source:
+        """What a Tensor stands for before any write to it."""
+        source = self._source(x)
+        return source._replace(value=self.program.owners[source.value]) if source.kind == RESULT else source
+
+    def note_array(self, x: Handle) -> None:
+        """Know a Tensor of a number as an array."""
+        self._arrays.add(self._made_by(x))
+
+    def is_array(self, x: Handle) -> bool:
+        """Whether a Tensor of a number is known as an array."""
+        return self._made_by(x) in self._arrays
 
     def is_active(self, x: Handle) -> bool:
         """Whether a Tensor that stands for an argument or a result depends on the arguments."""
@@ -269,7 +301,7 @@ class Follower:
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
         self.learner, self.recording.tracing = None, 0
-        self.arrays.clear()
+        self._arrays.clear()
         if not self._lent:
             return []
         lent, self._lent = self._lent, {}
@@ -283,8 +315,8 @@ class Follower:
         """Let the Tensors go that now have histories, and have others in their places."""
         self._recorded, self._filled = [], []
         self._outdate()
-        self.results[:] = [x if id(x) in expected else self._stand_in() for x in self.results]
-        self.arguments[:] = [x if id(x) in expected else self._stand_in() for x in self.arguments]
+        self.results[:] = [x if self.is_mine(x) else self._stand_in() for x in self.results]
+        self.arguments[:] = [x if self.is_mine(x) else self._stand_in() for x in self.arguments]
 
     def leave(self, why: str) -> None:
         """Record the events so far; see `leaving.Leaver`."""

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,7 +79,6 @@ class Learner:
         self._several: set[int] = set()
         self._orders: dict[int, Callable[..., Any]] = {}
         self._told: dict[int, str] = {}
-        self.arrays: set[int] = set()  # it gives no Tensors without a value
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -112,8 +111,8 @@ class Learner:
 
     def mode(self) -> Mode:
         """Return a mode in which operations are listed."""
-        mode = Mode(True)
-        mode.matcher, mode.plain, mode.tracing = self, True, self.tracing
+        mode, me = Mode(True), cast(Any, self)
+        mode.matcher, mode.plain, mode.tracing = me, True, self.tracing
         return mode
 
     def add(self, x: Tensor, ours: bool = False) -> None:

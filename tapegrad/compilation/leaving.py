@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source, is_number_view
+from tapegrad.compilation.events import ARGUMENT, LIVE, PARTS, RESULT, Event, Source, is_number_view
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner, held
 from tapegrad.compilation.recorded import apply_event, operand_value
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.dispatch import record
-from tapegrad.core.expected import expected
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.operators import computed_with_warning
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
+from tapegrad.tensor import Tensor
 
 SHOW = "_showwarnmsg_impl"  # by this name `warnings` knows what shows warnings, or notes them
 
@@ -96,11 +96,11 @@ class Leaver(Follower):
         learner, self.learner = self.learner, None
         if not self._recorded:
             handles = self._begin()
-            for x in self.arguments:
-                self._pending = x
+            for k, argument in enumerate(self.arguments):
+                self._pending, self._is_array = argument, Source(ARGUMENT, k) in self._arrays
                 next(handles)
                 if learner is not None:
-                    learner.add(x)
+                    learner.add(argument)
         self.learner = learner
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
@@ -108,10 +108,14 @@ class Leaver(Follower):
             error_mode.set(self._handling_of(j))
             if self._warned:
                 self._tell_errors(j, operands)
-            x = self._pending = self.results[self.program.owners[j]]
+            owners = self.program.owners
+            self._is_array = Source(RESULT, owners[j]) in self._arrays
             if event.writes is None:
+                is_given = self.program.stand_ins.is_latest(j, self._known, owners)
+                x = self._pending = self.tensor(j) if is_given else Tensor()  # nobody has it any more
                 self._record_value(j, operands)
             else:
+                x = self._pending = self._recorded[owners[j]]
                 self._record_write(j, operands, x)
             if event.several:
                 base.extra(x).several = True
@@ -209,7 +213,7 @@ class Leaver(Follower):
         if history is not None and call is not None:
             how = call.args
             if how and how[1] is not None:
-                how = how[0], self.history_of(self.path.comparison.handle(how[1]))
+                how = how[0], self.history_of(self._stood_for(how[1]))
             self.note_write(history, how, x)
 
     def _record_natively(self, event: Event, value: Operand, operands: list[Operand]) -> Handle | None:
@@ -223,18 +227,20 @@ class Leaver(Follower):
         if out is None or x is None:
             return None
         self._pending = None
-        if id(x) in self.arrays:
+        if self._is_array:
             base.as_array(out)
-        x._v, x._tape, x._at, x._extra = out._v, out._tape, out._at, out._extra
-        expected.pop(id(x), None)
+        x._v, x._tape, x._extra, x._at = out._v, out._tape, out._extra, out._at
         self.note(event.op, operands, event.attrs, x)
         return x
 
+    def _stood_for(self, source: Source) -> Tensor:
+        """The Tensor that has been recorded for an argument or a result."""
+        k: int = source.value
+        return self.arguments[k] if source.kind == ARGUMENT else self._recorded[k]
+
     def _real(self, j: int, q: int, source: Source) -> Any:
-        if source.kind == ARGUMENT:
-            return self.arguments[source.value]
-        if source.kind == RESULT:
-            return self._recorded[source.value]
+        if source.kind < LIVE:
+            return self._stood_for(source)
         return operand_value(source, self.program.live(j)[q])
 
     def wrap(self, value: Operand, tape: Any = None, at: int | None = None) -> Handle:
@@ -242,8 +248,7 @@ class Leaver(Follower):
         x, self._pending = self._pending, None
         if x is None:
             return base.wrap(value, tape, at)
-        x._v, x._tape, x._at, x._extra = value, tape, at, base.ARRAY if id(x) in self.arrays else None
-        expected.pop(id(x), None)
+        x._v, x._tape, x._extra, x._at = value, tape, base.ARRAY if self._is_array else None, at
         return x
 
     history_of = _handed_on("history_of")

@@ -21,7 +21,7 @@ from tapegrad.compilation.program import view_of
 from tapegrad.compilation.varying import TAKE, varying_of
 from tapegrad.core import base, compiled_methods, dispatch
 from tapegrad.core.base import Handle, Operand
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import matcher_of
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
 from tapegrad.kernels.replay import layout
@@ -29,8 +29,10 @@ from tapegrad.kernels.replay.layout import FILTERS, MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.tensor import Tensor
 
 QUICK = 4  # operands of an op that is compared before it is computed
+VALUE: Any = Handle.__dict__["_v"]  # the slot, which may be empty
 
 
 class Matcher(Leaver):
@@ -84,14 +86,33 @@ class Matcher(Leaver):
             return None
         if not is_without_errors(op):
             return None  # it may raise an error, which belongs where it is applied
-        if not (isinstance(op, Passive) or any(expected.get(id(x)) is self for x in operands)):
+        if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
         if not self.path.comparison.expects(k, op, None, operands, attrs or {}):
             return None
         if not self._is_placed(k, placed):
             return None
-        self.state[layout.NEXT_EVENT] += EVENT_BYTES
-        return self.results[k]
+        return self._pass(k) if self._are_free(k) else None
+
+    def _pass(self, k: int) -> Tensor:
+        """The Tensor of the event that has come."""
+        self.state[NEXT_EVENT] += EVENT_BYTES
+        return self.tensor(k)
+
+    def _are_free(self, k: int, count: int = 1) -> bool:
+        """Whether nobody has the Tensors that stand for so many events from one on; else the call leaves.
+
+        They were for others before: from now on each event has its own.
+        """
+        for j in range(k, k + count):
+            x = self.tensor(j)
+            if _has_value(x):
+                self._forget(x)
+            if getrefcount(x) > 3 or getweakrefcount(x):  # in the list, here, and as asked for
+                self._apart = True
+                self.leave("a Tensor was kept for longer than before")
+                return False
+        return True
 
     def _is_handled(self) -> bool:
         """Whether the handling of errors of numbers is that at hand, or from now on another one.
@@ -132,7 +153,7 @@ class Matcher(Leaver):
         self._operands = set()
         while self._shown:
             x = self._shown.pop()
-            if id(x) in expected:
+            if self.is_mine(x):
                 del x._v
 
     def _is_placed(self, k: int, placed: str) -> bool:
@@ -168,6 +189,8 @@ class Matcher(Leaver):
                     k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
                 )
             ):
+                if not self._are_free(k, known.events):
+                    return self.call(function, how, args, kwargs)
                 self.path.comparison.restore(k, known)
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
                 return self.path.comparison.results(k, known)
@@ -192,8 +215,7 @@ class Matcher(Leaver):
             return None
         if not self.path.comparison.takes(k, 0, x, True):
             return None
-        self.state[layout.NEXT_EVENT] += EVENT_BYTES
-        return self.results[k]
+        return self._pass(k) if self._are_free(k) else None
 
     def match(
         self, op: Primitive, value: Any, operands: Sequence[Any], attrs: Attributes | None
@@ -201,7 +223,7 @@ class Matcher(Leaver):
         """Return the Tensor of a result that Python has computed, if it is what comes next."""
         if self.left and self.learner is not None and self._pending is None:
             return self.learner.match(op, value, operands, attrs)
-        if self.left or not any(expected.get(id(x)) is self for x in operands):
+        if self.left or not any(map(self.is_mine, operands)):
             return None
         k = self.position
         found = None
@@ -218,6 +240,8 @@ class Matcher(Leaver):
         if not found or not self.compute_to(k):
             self.leave(f"operation {k} was {op.name}, which is not known there with these operands")
             return None
+        if not self._are_free(k):
+            return None
         if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
             self.program.attrs[k].update(attrs or {})
         self.by_python.add(k)
@@ -226,14 +250,13 @@ class Matcher(Leaver):
             if target is not None:
                 target[...] = value
             self._computed = k + 1
-        self.state[layout.NEXT_EVENT] += EVENT_BYTES
-        return self.results[k]
+        return self._pass(k)
 
     def _is_flat(self, value: Operand, operands: Sequence[Operand]) -> bool:
         """Whether a value that was computed has no derivative, nor is it a view of an operand."""
         for x in operands:
             if isinstance(x, Handle):
-                known = expected.get(id(x))
+                known = matcher_of(x)
                 moving = not is_constant(x) if known is None else known.is_active(x)
                 if moving or dispatch.is_view_of(value, x._v):
                     return False
@@ -247,23 +270,23 @@ class Matcher(Leaver):
         found = self.program.written.get(k)
         if found is None:
             return k - 1 in self.program.seen and self._is_there(k - 1, x, index, new)
-        event, owner, known, views, count = found
-        if x is not self.results[owner] or not alike(known, index) or (event.op is RESHAPE and not update):
+        event, owner, known, _, count = found
+        if x is not self.tensor(owner) or not alike(known, index) or (event.op is RESHAPE and not update):
             return False
         if not self.path.comparison.takes(k, 0, new, True):
             return False
-        for v in views:
-            if getrefcount(self.results[v]) > 2:
+        for number in self.program.must_be_gone(k):
+            if getrefcount(self.results[number]) > 2:
                 return False
         if self._filled:
-            self._forget(x, self.results[self.program.owners[k]])
+            self._forget(x, self.tensor(k))
         self.state[NEXT_EVENT] += EVENT_BYTES * count
         return True
 
     def _is_there(self, k: int, x: Handle, index: Any, new: Any) -> bool:
         """Whether a Tensor is the part of another, at this index, that was written to as a view just now."""
-        owners, values = self.program.owners, self.program.values
-        if new is not self.results[owners[k]] or x is not self.results[owners[k - 1]]:
+        values = self.program.values
+        if new is not self.tensor(k) or x is not self.tensor(k - 1):
             return False
         try:
             part: Any = values[k - 1][index]
@@ -281,7 +304,7 @@ class Matcher(Leaver):
         """Whether this is a Tensor without a derivative that is known to be computed by the call."""
         if self.left:
             return self.learner is not None and self.learner.is_flat(x)
-        return expected.get(id(x)) is self and not self.is_active(x)
+        return self.is_mine(x) and not self.is_active(x)
 
     def expect_flat(
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes
@@ -352,3 +375,12 @@ class Matcher(Leaver):
             if before is not None:
                 error_mode.reset(before)
         return found
+
+
+def _has_value(x: Tensor) -> bool:
+    """Whether somebody has looked at a Tensor that stands for a result."""
+    try:
+        VALUE.__get__(x)
+    except AttributeError:
+        return False
+    return True

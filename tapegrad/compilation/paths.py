@@ -29,9 +29,11 @@ from tapegrad.tensor import Tensor
 if TYPE_CHECKING:
     from tapegrad.compilation.prepared import Prepared
 
-EVENT_BYTES = 8 * layout.EVENT_SIZE
+EVENT_BYTES, ALIKE_BYTES = 8 * layout.EVENT_SIZE, 8 * layout.ALIKE_WORDS
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 SOME_WORDS = 1024 * layout.EVENT_SIZE
+Alike = tuple[int, ...]  # words that events share
+NOTHING: Alike = (0,) * layout.ALIKE_WORDS
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
 
@@ -113,6 +115,8 @@ class Path(Computation):
         Whether a call waits for its plan.
     warm
         After how many calls a plan is made.
+    compared
+        How many events compiled code knows.
     served
         How many calls have followed it to its end.
     computed_by
@@ -125,8 +129,10 @@ class Path(Computation):
     def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
         self.result, self.wait, self.warm = result, wait, warm
         n = len(program.events)
-        self._rows = np.zeros((len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
-        self.words = self._rows[len(program.arguments) :]
+        self._rows = np.zeros((1 + len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
+        self.words = self._rows[1 + len(program.arguments) :]
+        self._alike: np.ndarray  # words that events share
+        self.compared = 0
         self.begin: Address = abi.address(self.words)
         self.end: Address = self.begin + n * EVENT_BYTES
         value = program.values[result]
@@ -254,7 +260,7 @@ class Path(Computation):
 
     def explain(self) -> Way:
         """Tell how the program computes."""
-        events, ops = self.program.events, self.words[:-1, layout.EVENT_OP]
+        events = self.program.events
         names = [events[k].op.name for k in self.program.rows.functions]
         if self._reverse is not None:
             names += [f"the rule of {name}" for name in self._reverse.by_python]
@@ -263,50 +269,58 @@ class Path(Computation):
             second = f"{len(self.product.program.events)} for second derivatives"
             how = self.product.planning.explain()
             second += how and f" {how}"
-        compared = ops > NO_OP
-        for k in np.flatnonzero(self.words[:-1, layout.EVENT_CALL]):
-            call = events[int(k)].call
-            compared[k : k + (1 if call is None else call.events)] = True
         by_python = tuple(dict.fromkeys(names))
         fused = tuple(dict.fromkeys(filter(None, (x.explain() for x in self.plans.values()))))
-        return Way(self.served, len(events), int(compared.sum()), by_python, self.result, second, fused)
+        return Way(self.served, len(events), self.compared, by_python, self.result, second, fused)
 
     def describe(self, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Write the words, for Tensors that stand for arguments and results."""
-        for row, x, buffer in zip(self._rows, arguments, self.program.arguments, strict=False):
-            row[layout.EVENT_HANDLE] = id(x)
-            row[layout.EVENT_NUMBER], row[layout.EVENT_CODE] = _number(buffer)
-        self.comparison = comparison = Comparison(self.program, arguments, results)
-        words = array("q")
+        self.comparison = Comparison(self.program, arguments, results)
+        numbers: dict[Alike, int] = {NOTHING: 0}
+        stands = self.program.stand_ins.numbers
+        alike, words = array("q", NOTHING), array("q", bytes(EVENT_BYTES))  # there is a row before any event
+        compared = end = 0
+        for x, buffer in zip(arguments, self.program.arguments, strict=False):
+            number, code = _number(buffer)
+            words.extend((_noted(alike, numbers, (0, 0, 0, code, 0, 0, 0)), id(x), 0, 0, number))
         for k, event in enumerate(self.program.events):
             background.pause()
-            if len(words) == SOME_WORDS:  # as all of them would take as much once more
+            if len(words) >= SOME_WORDS:  # as all of them would take as much once more
                 self._write_words(k, words)
-            part = "index" in event.attrs and self.program.views[k] and not event.several
-            usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
-            usable = usable and event.writes is None
-            found = [0] * layout.EVENT_SIZE
-            found[layout.EVENT_HANDLE], found[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
-            found[layout.EVENT_NUMBER], found[layout.EVENT_CODE] = _number(self.program.values[k])
-            found[layout.EVENT_WRITE], found[layout.EVENT_IN_VAIN] = (
-                comparison.write(k),
-                comparison.in_vain(k),
-            )
-            if part:
-                found[layout.EVENT_OPERANDS + 2] = layout.AN_INDEX
-                found[layout.EVENT_OPERANDS + 3] = id(event.attrs["index"])
-            for q in range(min(len(event.operands), 2)):
-                place = layout.EVENT_OPERANDS + 2 * q
-                found[place], found[place + 1] = comparison.operand(k, q)
-                usable = usable and found[place + 1] != 0
-            found[layout.EVENT_OP] = id(event.op) if usable else NO_OP
-            words.fromlist(found)
-        self._write_words(len(self.program.events), words)
+            number, code = _number(self.program.values[k])
+            (op, first, second), operands = self._compared(k, event)
+            call, writes = self.comparison.call(k), (self.comparison.write(k), self.comparison.in_vain(k))
+            if call and event.call is not None:
+                end = max(end, k + event.call.events)
+            compared += op > NO_OP or k < end
+            at = _noted(alike, numbers, (op, first, second, code, call, *writes))
+            words.extend((at, id(results[stands[k]]), *operands, number))
+        words.extend((0,) * layout.EVENT_SIZE)
+        self._write_words(len(self.program.events) + 1, words)
+        self._alike = np.frombuffer(alike, np.int64).reshape(-1, layout.ALIKE_WORDS)
+        self._rows[:, layout.EVENT_ALIKE] *= ALIKE_BYTES
+        self._rows[:, layout.EVENT_ALIKE] += abi.address(self._alike)
+        self.compared = compared
+
+    def _compared(self, k: int, event: Event) -> tuple[tuple[Address, int, int], tuple[Address, Address]]:
+        """The op of an event and what its operands are; and their addresses."""
+        program, found = self.program, [(0, 0), (0, 0)]
+        part = "index" in event.attrs and program.views[k] and not event.several
+        usable = len(event.operands) <= 2 and (part or not event.attrs) and program.exact[k]
+        usable = usable and event.writes is None
+        if part:
+            found[1] = layout.AN_INDEX, id(event.attrs["index"])
+        for q in range(min(len(event.operands), 2)):
+            found[q] = self.comparison.operand(k, q)
+            usable = usable and found[q][1] != 0
+        kinds, addresses = zip(*found, strict=True)
+        return (id(event.op) if usable else NO_OP, *kinds), addresses
 
     def _write_words(self, end: int, words: array[int]) -> None:
-        """Write the words of the events before one, and let go of them."""
+        """Write the words of arguments, and of events before one, and let go of them."""
         rows = np.array(words, np.int64).reshape(-1, layout.EVENT_SIZE)
-        self.words[end - len(rows) : end] = rows
+        end += 1 + len(self.program.arguments)
+        self._rows[end - len(rows) : end] = rows
         del words[:]
 
 
@@ -359,6 +373,17 @@ class Product(Computation):
 def is_moving(gradient: Source | None) -> TypeGuard[Source]:
     """Whether a gradient by an argument is another one for other arguments."""
     return gradient is not None and gradient.kind in (ARGUMENT, RESULT)
+
+
+def _noted(alike: array[int], numbers: dict[Alike, int], words: Alike) -> int:
+    """Which of the words that events share these are; those of a call or a write are shared by none."""
+    found = numbers.get(words)
+    if found is None:
+        found = len(alike) // layout.ALIKE_WORDS
+        alike.extend(words)
+        if not any(words[layout.ALIKE_CALL :]):
+            numbers[words] = found
+    return found
 
 
 def _number(buffer: np.ndarray) -> tuple[Address, int]:

@@ -33,6 +33,7 @@ from tapegrad.compilation.events import (
 from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
+from tapegrad.compilation.stand_ins import StandIns, from_addresses
 from tapegrad.compilation.varying import (
     COMPUTED,
     ELEMENT,
@@ -133,8 +134,8 @@ class Program:
         Of which events the results depend on the arguments, as far as derivatives go.
     owners
         Of each event the number of that which gave the Tensor of its result: a write's is an earlier one.
-    writes
-        The events that write to the Tensor of one, by its number.
+    stand_ins
+        Which Tensors stand for the results, while a call follows the program.
     warns
         Whether some operation warns of invalid values in words of its own.
     written, seen
@@ -172,6 +173,7 @@ class Program:
         self.renewals: dict[int, Callable[[], None]] = {}
         self._doubles: list[np.ndarray] = []  # buffers for numbers that calls bring, not in use yet
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
+        self.stand_ins: StandIns
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
@@ -190,6 +192,8 @@ class Program:
         written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
         if written:
             self.owners = [written.get(k, k) for k in range(len(events))]
+        begun = None if before is None else before.stand_ins
+        self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
         self._find_writes()
         self.warns = any(event.told for _, event in events.unusual())
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
@@ -258,7 +262,6 @@ class Program:
 
     def _find_writes(self) -> None:
         """Find what writes to which Tensor, and the views of it made since the write before."""
-        self.writes: dict[int, list[int]] = {}
         self.written: dict[int, Write] = {}
         self.seen: set[int] = set()
         if type(self.owners) is range:
@@ -268,8 +271,6 @@ class Program:
         for k, event in enumerate(self.events):
             background.pause()
             source, of = event.operands[0], self.owners[k]
-            if event.writes is not None:
-                self.writes.setdefault(of, []).append(k)
             how = None if event.call is None or event.call.function is not WRITE else event.call.args
             if how:
                 known, by = how
@@ -287,6 +288,16 @@ class Program:
                 if how is not None:
                     self.seen.add(k)
             sees.append(of)
+
+    def keep_apart(self) -> None:
+        """Have a Tensor of its own for each event, but writes."""
+        self.stand_ins = StandIns(self.owners)
+
+    def must_be_gone(self, k: int) -> list[int]:
+        """Return the Tensors, by numbers, that nobody may have where an event writes to what they see."""
+        stand_ins = self.stand_ins
+        others = (v for v in self.written[k].others if stand_ins.is_latest(v, k, self.owners))
+        return [stand_ins.numbers[v] for v in others]
 
     def live(self, k: int) -> list[Any]:
         """Return buffers of an event's operands: those of numbers and arrays take what a call brings."""

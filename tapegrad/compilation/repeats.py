@@ -216,6 +216,14 @@ class Reading:
         self.computed = address[begun[~self.is_truth[begun]]]
 
 
+def count_over_arrays(part: Part) -> int:
+    """How many rows no repeat has, as they are not over numbers alone."""
+    rows = part.rows
+    starts = np.frombuffer(rows.starts, np.int64)[part.begin : part.end]
+    at, counts = np.unique(rows.table[starts + layout.ROW_FORM], return_counts=True)
+    return sum(int(n) for x, n in zip(at, counts, strict=True) if not is_of_numbers(rows.form_at(int(x))))
+
+
 def is_of_numbers(form: Form) -> bool:
     """Whether rows of a form compute a double, or a truth value, of some, or do nothing at all."""
     kind, function, _, extent = form.key[:4]

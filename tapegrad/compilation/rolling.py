@@ -15,7 +15,15 @@ from numpy.lib.array_utils import byte_bounds
 from tapegrad.compilation import background
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.prepared import Prepared
-from tapegrad.compilation.repeats import OUTSIDE, Part, Reading, Repeat, find_repeats, written_by
+from tapegrad.compilation.repeats import (
+    OUTSIDE,
+    Part,
+    Reading,
+    Repeat,
+    count_over_arrays,
+    find_repeats,
+    written_by,
+)
 from tapegrad.compilation.rows import Form, Rows
 from tapegrad.compilation.turning import (
     ADVANCING,
@@ -299,6 +307,8 @@ def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> 
     parts = [part for part in parts if part.begin < part.end]
     count = sum(part.end - part.begin for part in parts)
     if not FEWEST_ROWS <= count <= MOST_ROWS:
+        return None
+    if MOST_LEFT * sum(map(count_over_arrays, parts)) > count:
         return None
     reading = Reading(parts)
     found = [x for x in find_repeats(reading.tokens) if x.period * x.turns >= FEWEST_ROWS]

@@ -110,6 +110,7 @@ class Trace(NamedTuple):
             known.add(serial, at, len(events))
             more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
+            events.addresses.append(handle)
         for k, call in self.calls.items():
             if call.events > 1 and numbers[k] != NOWHERE:
                 n = numbers[k]

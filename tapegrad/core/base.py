@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAl
 
 import numpy as np
 
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import Expected, expected, matcher_of
 from tapegrad.core.grad_mode import _enabled, in_force
 from tapegrad.core.handle import Handle as Handle
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Presence, Storage, moved
@@ -132,8 +132,8 @@ def extra(x: Handle) -> Extra:
 
 def as_array(x: H) -> H:
     """Let a Tensor without axes be known as one of NumPy's arrays, of which there are views; returns it."""
-    if expected and id(x) in expected:
-        expected[id(x)].arrays.add(id(x))
+    if expected and type(x._at) is Expected:
+        x._at.matcher.note_array(x)
     elif x._extra is None:
         x._extra = ARRAY
     elif x._extra is not ARRAY:
@@ -209,15 +209,15 @@ def is_array(x: Operand) -> bool:
     """Whether a Tensor without axes is one of NumPy's arrays."""
     if not isinstance(x, Handle):
         return False
-    if is_expected(x):
-        return id(x) in expected[id(x)].arrays
+    if expected and type(x._at) is Expected:
+        return x._at.matcher.is_array(x)
     return x._extra is not None and (x._extra.array or x._extra.place is not None)
 
 
 def is_number_view(x: Handle) -> bool:
     """Whether a Tensor without axes is a view."""
-    if is_expected(x):
-        return expected[id(x)].is_number_view(x)
+    if expected and type(x._at) is Expected:
+        return x._at.matcher.is_number_view(x)
     return x._extra is not None and x._extra.place is not None
 
 
@@ -261,7 +261,7 @@ def join(
     `of` is what the other saw of its memory as the view was made of it. If a finalizer has written to it
     since, the view is one of what there is now, with the history of that. A 0-d view has a `place`.
     """
-    if expected and id(view) in expected:
+    if expected and type(view._at) is Expected:
         return view  # it is joined when it is recorded
     theirs = extra(view)
     if theirs.storage is not None:
@@ -322,7 +322,7 @@ def note_copied(part: H, of: Any) -> H:
     What a program gives is told when it is recorded; what learns one holds Tensors without a history, and
     knows who else does.
     """
-    if not isinstance(of, Handle) or id(part) in expected:
+    if not isinstance(of, Handle) or is_expected(part):
         return part
     matcher = in_force("matcher")
     if matcher is not None and matcher.is_flat(of):
@@ -404,7 +404,7 @@ def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        if expected and any(id(x) in expected for x in args):
+        if expected and any(map(matcher_of, args)):
             return function(*args, **kwargs)
         while True:
             read = [*map(value_of, args)]
@@ -417,7 +417,7 @@ def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
 
 def is_still(x: Operand, value: Operand) -> bool:
     """Whether an operand has the value that was read of it, as no finalizer has written to it."""
-    return value_of(x) is value or (bool(expected) and id(x) in expected)
+    return value_of(x) is value or is_expected(x)
 
 
 def refresh_history(x: Handle) -> None:
@@ -444,7 +444,7 @@ _counted: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 def add_saved_bytes(out: Handle, kept: Any) -> None:
     """Tell the tape of a result what its record keeps besides values, so that it is closed and pruned."""
-    if expected and id(out) in expected:
+    if expected and type(out._at) is Expected:
         return  # it has no record yet
     tape = strip_tangents(out)._tape
     if tape is not None:
@@ -482,8 +482,8 @@ def requires_grad(x: Operand) -> bool:
     """Whether results computed from an operand have a derivative by it: backward, or forward by a tangent."""
     if not isinstance(x, Handle):
         return False
-    if expected and id(x) in expected:
-        return expected[id(x)].is_active(x)
+    if expected and type(x._at) is Expected:
+        return x._at.matcher.is_active(x)
     if x._tape is DUAL:
         return has_tangent(x) or requires_grad(x)
     return x._tape is not None or (x._extra is not None and x._extra.requires_grad)
@@ -491,7 +491,7 @@ def requires_grad(x: Operand) -> bool:
 
 def has_tangent(x: Any) -> bool:
     """Whether an operand carries a tangent; one whose level was closed does not any more."""
-    if not isinstance(x, Handle) or (expected and id(x) in expected):
+    if not isinstance(x, Handle) or (expected and type(x._at) is Expected):
         return False
     if x._tape is STALE and OPEN:
         refresh_history(x)
@@ -524,15 +524,15 @@ def value_of(x: Any) -> Any:
 
 def is_expected(x: Operand) -> bool:
     """Whether this is a Tensor that stands for what a program will compute."""
-    return bool(expected) and id(x) in expected
+    return bool(expected) and isinstance(x, Handle) and type(x._at) is Expected
 
 
 def like_of(x: Operand) -> Any:
     """Return what has the shape and dtype of a Tensor, if known its value; anything else is itself."""
     if not isinstance(x, Handle):
         return x
-    if expected and id(x) in expected:
-        return expected[id(x)].like(x)
+    if expected and type(x._at) is Expected:
+        return x._at.matcher.like(x)
     return x._v
 
 

@@ -2,7 +2,8 @@
 
 While a function of `tapegrad.compile` runs, an operation that the program expects gives such a Tensor. When a
 slot is read Python finds it empty and asks for the attribute once more, by `read_slot`: for the value the
-program computes up to there; for anything else it ends, and its operations are recorded, as without it.
+program computes up to there; for anything else it ends, and its operations are recorded, as without it. One
+is not empty: `_at` says by which program it is expected.
 """
 
 from __future__ import annotations
@@ -14,14 +15,29 @@ from typing import Any, Protocol
 from tapegrad.core.handle import Handle
 from tapegrad.ops.primitive import Attributes, Primitive
 
-SLOTS = ("_v", "_tape", "_at", "_extra")
-expected: dict[int, Matcher] = {}  # by the id of such a Tensor: the program that it belongs to
+EMPTY = ("_v", "_tape", "_extra")
+
+
+class Expected:
+    """What Tensors that one program computes have in the slot `_at`."""
+
+    __slots__ = ("matcher",)
+
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
+
+
+expected: set[Expected] = set()  # of programs whose Tensors there are
 
 
 class Matcher(Protocol):
     """A program at work, as what records sees it."""
 
-    arrays: set[int]  # ids of Tensors of this program that are known as arrays: see `core.base.as_array`
+    def note_array(self, x: Handle) -> None:
+        """Know a Tensor of this program as an array: see `core.base.as_array`."""
+
+    def is_array(self, x: Handle) -> bool:
+        """Whether a Tensor of this program is known as an array."""
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -120,6 +136,13 @@ class Matcher(Protocol):
         """Record what was expected so far, and nothing is expected any more."""
 
 
+def matcher_of(x: Any) -> Matcher | None:
+    """Return the program that a Tensor is expected by; None for any other operand."""
+    if expected and isinstance(x, Handle) and type(x._at) is Expected:
+        return x._at.matcher
+    return None
+
+
 def match_call(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle | None:
     """Return the Tensor of a method's call, if that is what a program at work expects.
 
@@ -130,7 +153,7 @@ def match_call(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 def read_slot(x: Handle, name: str) -> Any:
     """Return what an empty slot of a Tensor would hold; any other name raises the error it has raised."""
-    matcher = expected.get(id(x)) if name in SLOTS else None
+    matcher = matcher_of(x) if name in EMPTY else None
     if matcher is None:
         return object.__getattribute__(x, name)
     if name == "_v":

@@ -16,7 +16,7 @@ class Handle:
         The value: an ndarray of one or more dimensions, or a NumPy scalar.
     _tape, _at
         Tape and position of the record; without history None, and the `Cell` tapes know it by; with a
-        tangent `DUAL`, and the `Dual`.
+        tangent `DUAL`, and the `Dual`; of one that a program is to compute nothing, and `Expected`.
     _extra
         State that few have: gradient, requires_grad of a leaf, what shares its buffer.
     """

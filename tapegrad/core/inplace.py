@@ -45,7 +45,7 @@ from tapegrad.core.dispatch import (
     timed,
     with_metadata,
 )
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import Expected, expected, matcher_of
 from tapegrad.core.grad_mode import (
     _enabled,
     enable_grad,
@@ -109,7 +109,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     if type(index) is not Flat and type(index) is not Part:
         index = plain_index(index)
     new = given = new if isinstance(new, Handle) else as_tape_value(sequence(new), what)
-    if expected and id(x) in expected and _written_by_program(x, index, new, what, update):
+    if expected and type(x._at) is Expected and _written_by_program(x, index, new, what, update):
         return
     _refuse_torn(x)
     storage = _storage(x)
@@ -158,7 +158,7 @@ def _shape_at(value: np.ndarray, index: Any, what: str) -> tuple[int, ...]:
 def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool) -> bool:
     """Whether a write is what a program expects of its Tensor; an error is told where it is recorded."""
     given = new
-    if isinstance(new, Handle) and expected[id(x)].write(x, index, new, update):
+    if isinstance(new, Handle) and x._at.matcher.write(x, index, new, update):
         return True
     like = like_of(x)
     if not isinstance(like, ndarray) or not like.ndim or not _fits(like_of(new).dtype, like.dtype):
@@ -170,7 +170,8 @@ def _written_by_program(x: Handle, index: Any, new: Any, what: str, update: bool
         return False
     if new is given and isinstance(new, Handle):
         return False  # it has been asked for
-    return id(x) in expected and expected[id(x)].write(x, index, new, update)
+    matcher = matcher_of(x)  # unless it has been recorded meanwhile
+    return matcher is not None and matcher.write(x, index, new, update)
 
 
 def _whole(new: Operand, shape: tuple[int, ...]) -> Any:
@@ -192,7 +193,7 @@ def become(x: Handle, new: Handle, what: str) -> None:
     """Let x be what an operator, which an error names, has just computed from all of it."""
     if type(_enabled.get()) is bool and isinstance(new, Handle) and _replace(x, new):
         return
-    if expected and id(x) in expected and expected[id(x)].write(x, EVERYTHING, new, True):
+    if expected and type(x._at) is Expected and x._at.matcher.write(x, EVERYTHING, new, True):
         return
     if not update_natively(x, new):
         write(x, EVERYTHING, new, what, True)

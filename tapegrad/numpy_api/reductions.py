@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.core.base import Axis, DType, Handle, NotGiven, like_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared, note_parts
-from tapegrad.core.expected import expected
+from tapegrad.core.expected import Expected, expected
 from tapegrad.core.functions import FUNCTIONS, implements
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
@@ -48,7 +48,7 @@ def _reduction(op: Primitive) -> Callable[..., Any]:
     ) -> TensorOrArray:
         x = a
         if dtype is None and out is None and keepdims is False and not rest and isinstance(x, Handle):
-            ndim = (like_of(x) if id(x) in expected else x._v).ndim
+            ndim = (like_of(x) if expected and type(x._at) is Expected else x._v).ndim
             if axis is None and ndim <= MASK_BITS:
                 return apply(op, (x,), WHOLE[ndim])
             if type(axis) is int and -ndim <= axis < ndim <= MASK_BITS and requires_grad(x):

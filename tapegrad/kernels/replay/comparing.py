@@ -115,7 +115,7 @@ def code_of_number(x: int, followed: int) -> int:
     event = expected_event(x, followed)
     if event == 0:
         return 0
-    return i64(event).event_code
+    return i64(i64(event).event_alike).alike_code
 
 
 def write_number(at: int, x: int, code: int, followed: int) -> int:
@@ -126,7 +126,7 @@ def write_number(at: int, x: int, code: int, followed: int) -> int:
     event = expected_event(x, followed)
     if event == 0:
         return 0
-    if i64(event).event_code != code or compute_expected(event) == 0:
+    if i64(i64(event).event_alike).alike_code != code or compute_expected(event) == 0:
         return 0
     copy(at, i64(event).event_number, code >> 8)
     return 1

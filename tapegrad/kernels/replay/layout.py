@@ -312,26 +312,30 @@ TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
 FLAT = -1  # instead of the serial of a tape, where there is no history: then the position is its number
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
-# event that is expected, the mode and NumPy's handling of errors in which it counts. An event: the op, 0 at
-# the end; the Tensor that stands for its result; and of each operand what it is with an address: of the
-# Tensor or object that it has to be, where its number goes, as float64 or float32, of the array that takes
-# its elements, or of an index that it has to be equal to. Then where the number is that it gives, and its
-# dtype's code, 0 for anything else; where words of a call are that means it, see below, and of the write that
-# it is; and behind a write by a view those of one that changes nothing. For numbers that are looked at
+# event that is expected, the mode and NumPy's handling of errors in which it counts. An event: where words
+# are that it shares with events that are alike, the Tensor that stands for its result, of each operand an
+# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, of the
+# array that takes its elements, or of an index that it has to be equal to; and where the number is that it
+# gives, 0 for anything else. Those words: the op, 0 at the end, what each operand is, and the code of the
+# number's dtype; where words of a call are that means it, see below, and of the write that it is; and behind
+# a write by a view those of one that changes nothing. For numbers that are looked at
 # MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
 # or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
 # first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
 # whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
 # begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
-# first; and a list that keeps these, and what shows warnings. At last ops of comparisons.
+# first; and a list that keeps these, and what shows warnings; and where a Tensor keeps what refers to it
+# weakly. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
-    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, COMPARISONS,
-) = range(19)  # fmt: skip
+    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, COMPARISONS,
+) = range(20)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
-EVENT_OP, EVENT_HANDLE, EVENT_OPERANDS, EVENT_NUMBER, EVENT_CODE, EVENT_CALL = 0, 1, 2, 6, 7, 8
-EVENT_WRITE, EVENT_IN_VAIN, EVENT_SIZE = 9, 10, 11
+EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
+(
+    ALIKE_OP, ALIKE_FIRST, ALIKE_SECOND, ALIKE_CODE, ALIKE_CALL, ALIKE_WRITE, ALIKE_IN_VAIN, ALIKE_WORDS,
+) = range(8)  # fmt: skip
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
 # elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be

@@ -12,7 +12,7 @@ from tapegrad.kernels.replay.operands import code_of, in_force, same_words, size
 def matched(sheet: int, a: int, b: int) -> int:
     """A new reference to the Tensor that stands for the result; 0 with an error set; UNHANDLED."""
     event = i64(i64(shared()).matching).next_event
-    if i64(event).event_op != i64(sheet).op:
+    if i64(i64(event).event_alike).alike_op != i64(sheet).op:
         return UNHANDLED
     return match_operands_of(event, a, b)
 
@@ -20,7 +20,8 @@ def matched(sheet: int, a: int, b: int) -> int:
 def matched_part(self: int, key: int) -> int:
     """As `matched`, for a part of a Tensor by a basic index."""
     event = i64(i64(shared()).matching).next_event
-    if i64(event).event_op <= 1 or i64(event)[EVENT_OPERANDS + 2] != AN_INDEX:
+    words = i64(i64(event).event_alike)
+    if words.alike_op <= 1 or words.alike_second != AN_INDEX:
         return UNHANDLED
     return match_operands_of(event, self, key)
 
@@ -28,15 +29,17 @@ def matched_part(self: int, key: int) -> int:
 def matched_comparison(a: int, b: int, which: int) -> int:
     """As `matched`, for a comparison."""
     m = i64(i64(shared()).matching)
-    if i64(m.next_event).event_op != m[COMPARISONS + which]:
+    if i64(i64(m.next_event).event_alike).alike_op != m[COMPARISONS + which]:
         return UNHANDLED
     return match_operands_of(m.next_event, a, b)
 
 
 def match_operands_of(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
-    first, second = event + 8 * EVENT_OPERANDS, event + 8 * (EVENT_OPERANDS + 2)
-    if matches_operand(first, a) == 0 or matches_operand(second, b) == 0:
+    e, words = i64(event), i64(i64(event).event_alike)
+    if matches_operand(words.alike_first, e.event_first, a) == 0:
+        return UNHANDLED
+    if matches_operand(words.alike_second, e.event_second, b) == 0:
         return UNHANDLED
     return pass_event(event)
 
@@ -56,7 +59,7 @@ def matched_call(function: int, args: int, names: int) -> int:
     """As `matched`, for a call of a method or of one of NumPy's functions."""
     g = i64(shared())
     event = i64(g.matching).next_event
-    words = i64(event).event_call
+    words = i64(i64(event).event_alike).alike_call
     if words == 0:
         return UNHANDLED
     w = i64(words)
@@ -72,12 +75,12 @@ def matched_call(function: int, args: int, names: int) -> int:
         if found == 0:
             invoke(g.error_clear)
             return UNHANDLED
-        if matches_operand(words + 8 * (named + 1), found) == 0:
+        if matches_operand(w[named + 1], w[named + 2], found) == 0:
             return UNHANDLED
     if w.call_write == 0:
         return pass_call(event, words)
     to = i64(args + TUPLE_ITEMS_AT)[0]
-    if is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
+    if are_free(event, 1) == 0 or is_written(w.call_write, to, g.ellipsis, i64(event).event_handle) == 0:
         return UNHANDLED
     return pass_events(event, 1 + i64(w.call_write).write_events, to)
 
@@ -85,7 +88,7 @@ def matched_call(function: int, args: int, names: int) -> int:
 def matched_flat(ufunc: int, operands: int, count: int) -> int:
     """As `matched`, for a call of a ufunc without a derivative."""
     event = i64(i64(shared()).matching).next_event
-    words = i64(event).event_call
+    words = i64(i64(event).event_alike).alike_call
     if words == 0:
         return UNHANDLED
     if i64(words).call_of != ufunc or match_operands(words, operands, count) == 0:
@@ -96,6 +99,8 @@ def matched_flat(ufunc: int, operands: int, count: int) -> int:
 def pass_call(event: int, words: int) -> int:
     """As `pass_events`, of a call whose arguments have come; several results are in a new list or tuple."""
     g, w = i64(shared()), i64(words)
+    if are_free(event, w.call_events) == 0:
+        return UNHANDLED
     constants = i64(words + 8 * (CALL_ARGUMENTS + 2 * w.call_count + 3 * w.call_names))
     for q in range(w.call_constants):
         copy(constants[3 * q], constants[3 * q + 1], constants[3 * q + 2])
@@ -126,9 +131,9 @@ def matched_write(x: int, key: int, new: int) -> int:
     """None, borrowed, where ``x[key] = new`` is what is expected; 0 with an error set; UNHANDLED."""
     g, count = i64(shared()), 0
     event = i64(g.matching).next_event
-    words = i64(event - 8 * EVENT_SIZE).event_in_vain
+    words = i64(i64(event - 8 * EVENT_SIZE).event_alike).alike_in_vain
     if words == 0 or is_written(words, x, key, new) == 0:
-        words = i64(event).event_write
+        words = i64(i64(event).event_alike).alike_write
         if words == 0 or is_written(words, x, key, new) == 0:
             return UNHANDLED
         count = i64(words).write_events
@@ -146,12 +151,24 @@ def is_written(words: int, x: int, key: int, new: int) -> int:
     for q in range(w.write_views):
         if obj(w[WRITE_HANDLES + q]).refcount > 1:
             return 0
-    return matches_operand(words + 8 * WRITE_OPERAND, new)
+    return matches_operand(w[WRITE_OPERAND], w[WRITE_OPERAND + 1], new)
 
 
 def pass_event(event: int) -> int:
     """The Tensor of an event whose operands have come, if the next event is expected."""
+    if are_free(event, 1) == 0:
+        return UNHANDLED
     return pass_events(event, 1, i64(event).event_handle)
+
+
+def are_free(event: int, count: int) -> int:
+    """Whether nobody has, or has looked at, Tensors of so many events, as they may have been for others."""
+    weak = i64(i64(shared()).matching).weakly_held_at
+    for q in range(count):
+        x = i64(event + 8 * EVENT_SIZE * q).event_handle
+        if obj(x).refcount != 1 or obj(x).v != 0 or i64(x + weak)[0] != 0:
+            return 0
+    return 1
 
 
 def pass_events(event: int, count: int, out: int) -> int:
@@ -242,9 +259,9 @@ def compute_expected(event: int) -> int:
     return 1
 
 
-def matches_operand(operand: int, x: int) -> int:
+def matches_operand(kind: int, at: int, x: int) -> int:
     """Whether an operand is what is expected there; numbers and small arrays are copied."""
-    g, kind, at = i64(shared()), i64(operand)[0], i64(operand)[1]
+    g = i64(shared())
     if kind == THIS_OBJECT and (x == at or at == 0):
         return x == at
     if x == 0:
@@ -299,7 +316,8 @@ def match_operands(words: int, items: int, count: int) -> int:
     if count != i64(words).call_count:
         return 0
     for q in range(count):
-        if matches_operand(words + 8 * (CALL_ARGUMENTS + 2 * q), i64(items)[q]) == 0:
+        known = i64(words + 8 * (CALL_ARGUMENTS + 2 * q))
+        if matches_operand(known[0], known[1], i64(items)[q]) == 0:
             return 0
     return 1
 
