@@ -50,7 +50,10 @@ class Comparison:
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
-        event = self._program.events[k]
+        return self.operand_of(self._program.events[k], k, q)
+
+    def operand_of(self, event: Event, k: int, q: int) -> Expected:
+        """As `operand`, of an event that is at hand."""
         source = event.operands[q]
         if source.kind == LIVE:
             live = self._program.live(k)[q]

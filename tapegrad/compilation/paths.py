@@ -289,9 +289,10 @@ class Path(Computation):
                 self._write_words(k, words)
             number, code = _number(self.program.values[k])
             (op, first, second), operands = self._compared(k, event)
-            call, writes = self.comparison.call(k), (self.comparison.write(k), self.comparison.in_vain(k))
-            if call and event.call is not None:
-                end = max(end, k + event.call.events)
+            call, writes = 0, (self.comparison.write(k), self.comparison.in_vain(k))
+            if event.call is not None:
+                call = self.comparison.call(k)
+                end = max(end, k + event.call.events if call else 0)
             compared += op > NO_OP or k < end
             at = _noted(alike, numbers, (op, first, second, code, call, *writes))
             words.extend((at, id(results[stands[k]]), *operands, number))
@@ -311,7 +312,7 @@ class Path(Computation):
         if part:
             found[1] = layout.AN_INDEX, id(event.attrs["index"])
         for q in range(min(len(event.operands), 2)):
-            found[q] = self.comparison.operand(k, q)
+            found[q] = self.comparison.operand_of(event, k, q)
             usable = usable and found[q][1] != 0
         kinds, addresses = zip(*found, strict=True)
         return (id(event.op) if usable else NO_OP, *kinds), addresses

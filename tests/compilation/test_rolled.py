@@ -211,6 +211,23 @@ def test_few_rows_are_no_loop(more, monkeypatch):
     assert is_rolled() is (more == 0)
 
 
+def test_rows_over_arrays_are_not_looked_through(monkeypatch):
+    """Of many that takes memory and time."""
+    x, searched = np.array([0.5, 0.25]), []
+    monkeypatch.setattr(rolling, "find_repeats", lambda tokens: searched.append(tokens) or [])
+
+    def f(x):
+        y = x
+        for _ in range(FEWEST_ROWS // 4):  # two rows forward, some in reverse
+            y = y * 0.5 + x
+        return np.sum(y)
+
+    c = tg.compile(f, wait=True)
+    for k in range(CALLS):
+        assert c.value_and_grad(x * k)[0] == f(x * k)
+    assert not searched
+
+
 @pytest.mark.parametrize("alone", [160, 180])
 def test_rows_between_are_few(alone):
     def f(p):
