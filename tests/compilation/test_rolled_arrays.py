@@ -81,7 +81,8 @@ def lagged(p, turns=80):
     x, y = p[:n], p[n:]
     for _ in range(turns):
         before, x = x, x * 0.9 + 0.02 * y
-        y = y * 0.95 + 0.1 * (x - before) * np.sum(x)  # the last turn's, where this turn's is known
+        total = np.sum(x)
+        y = y * 0.95 + 0.1 * (x - before) * total  # the last turn's, where this turn's is known
     return np.sum(x * y)
 
 
