@@ -84,6 +84,7 @@ OTHERS = (
     Limit("tape.tape", "SEVERAL", "tapes released at once, of which some memory goes back"),
     Limit("tape.tape", "MANY", "tapes released at once"),
     Limit("compilation.arena", "SMALLEST", "bytes of an array that a plan moves"),
+    Limit("compilation.repeats", "MOST_ELEMENTS", "elements of rows that may be in a loop"),
     Limit("compilation.rows", "OFTEN", "products of each element of a cotangent"),
     Limit("compilation.kinds", "MOST_REASONS", "reasons why calls leave programs"),
     Limit("compilation.learner", "MOST_WRITTEN", "bytes of what writes give in a call that is learned from"),

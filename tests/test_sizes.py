@@ -13,6 +13,7 @@ from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
 from tapegrad.compilation.kinds import Kind
+from tapegrad.compilation.repeats import MOST_ELEMENTS
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE
@@ -31,6 +32,7 @@ from tapegrad.scipy import evaluations, optimize
 from tapegrad.tape import tape as tapes
 
 from . import sizes
+from .compilation.test_rolled_arrays import limited, point
 from .sizes import DTYPES, LAYOUTS, LIMITS, counts, crossings, values
 
 PACKAGE = Path(tg.__file__).parent
@@ -78,8 +80,8 @@ NO_SIZE = {
     "compilation/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
     # rows and turns, which tests/compilation/test_rolled.py crosses
-    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "WIDTH"},
-    "compilation/rolling.py": {"FEWEST_ROWS", "MOST_ROWS", "MOST_LEFT", "MOST_TOLD", "OUTSIDE"},
+    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES"},
+    "compilation/rolling.py": {"FEWEST_ROWS", "MOST_ROWS", "MOST_LEFT", "MOST_TOLD", "OUTSIDE", "THERE"},
     "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},
@@ -491,6 +493,18 @@ def moved_by_a_plan(n):
         (value, gradient), (wanted, expected) = compiled.value_and_grad(row), tg.func.value_and_grad(f)(row)
         assert value == wanted
         np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
+
+
+@crosses("compilation.repeats", "MOST_ELEMENTS")
+def turns_of_arrays(n):
+    """Of a loop over so many elements, which is one in a program or is not."""
+    x, c = point(n), tg.compile(limited, wait=True)
+    for k in range(5):
+        value, gradient = c.value_and_grad(x + 1e-9 * k)
+    assert ("rolled" in str(c.explain())) is (n <= MOST_ELEMENTS)
+    known = tg.func.value_and_grad(limited)(x + 4e-9)
+    assert value == known[0]
+    np.testing.assert_allclose(gradient, known[1], 1e-11)
 
 
 @crosses("compilation.rows", "OFTEN")

@@ -70,13 +70,23 @@ class Unfused(Exception):
 
 
 class StepEmitter(Emitter):
-    """Numbers of one precision; functions are the vector forms of kernels, whose limits are `checks`."""
+    """Numbers of one precision; functions are the vector forms of kernels, whose limits are `checks`.
 
-    def __init__(self, builder: Any, char: str) -> None:
+    With `lanes` each is a vector of so many, of which no function with such a form is computed.
+    """
+
+    def __init__(self, builder: Any, char: str, lanes: int = 1) -> None:
         super().__init__(None, builder, True)  # type: ignore[arg-type]  # Numba is not asked
-        self.real, self.char = TYPES[char], char
+        self.real = TYPES[char] if lanes == 1 else ir.VectorType(TYPES[char], lanes)
+        self.char, self.lanes = char, lanes
         self.checks: list[Value] = []
         self.forms = 0
+
+    def constant(self, literal: float) -> Value:
+        """A literal as a value of LLVM's."""
+        return ir.Constant(
+            self.real, literal if self.lanes == 1 else [TYPES[self.char](literal)] * self.lanes
+        )
 
     def has_form(self, name: str) -> bool:
         """Whether a function has a vector form."""
@@ -92,6 +102,15 @@ class StepEmitter(Emitter):
         if is_defined(f"{name}_ok", NAMES[self.char]):
             self.checks.append(definition(f"{name}_ok", NAMES[self.char])(*given).value)
         return self.builder.fptrunc(found, self.real) if narrow else found
+
+    def intrinsic(self, name: str, value: Value) -> Value:
+        """Emit a function of LLVM's, whose name for vectors llvmlite does not know."""
+        if self.lanes == 1:
+            return super().intrinsic(name, value)
+        module, full = self.builder.module, f"llvm.{name}.v{self.lanes}{TYPES[self.char].intrinsic_name}"
+        if full not in module.globals:
+            ir.Function(module, ir.FunctionType(self.real, [self.real]), full)
+        return self.builder.call(module.globals[full], [value])
 
     def call(self, function: Callable[..., float], values: Sequence[Value]) -> Value:
         """Emit the square root; nothing else is called."""
@@ -384,15 +403,24 @@ class _Loop:
 
     @contextmanager
     def _counted(self, count: Value) -> Iterator[Value]:
-        """A loop of so many steps, at least one; the number of the step."""
-        b, before = self.b, self.b.block
-        loop, after = (self.function.append_basic_block(n) for n in ("each", "done"))
-        b.branch(loop)
-        b.position_at_end(loop)
-        k = b.phi(I64)
-        k.add_incoming(I64(0), before)
-        yield k
-        following = b.add(k, I64(1), flags=["nuw", "nsw"])
-        k.add_incoming(following, b.block)
-        self.latest = b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
-        b.position_at_end(after)
+        """A loop as of `counted`, whose end is kept."""
+        with counted(self.b, count) as k:
+            yield k
+            loop = self.b.block
+        self.latest = loop.terminator
+
+
+@contextmanager
+def counted(b: Any, count: Value) -> Iterator[Value]:
+    """A loop of so many steps, at least one; the number of the step."""
+    before = b.block
+    loop, after = (b.function.append_basic_block(n) for n in ("each", "done"))
+    b.branch(loop)
+    b.position_at_end(loop)
+    k = b.phi(I64)
+    k.add_incoming(I64(0), before)
+    yield k
+    following = b.add(k, I64(1), flags=["nuw", "nsw"])
+    k.add_incoming(following, b.block)
+    b.cbranch(b.icmp_unsigned("<", following, count), loop, after)
+    b.position_at_end(after)

@@ -1,4 +1,4 @@
-"""Repeats: rows over numbers that do the same turn by turn, as those of a loop in the user's Python.
+"""Repeats: rows over a few numbers that do the same turn by turn, as those of a loop in the user's Python.
 
 What a row reads is told by the row that has given it, as memory is used again: so two turns are alike if
 their rows have the same forms, wherever the numbers of each lie.
@@ -15,14 +15,17 @@ from numpy.lib.array_utils import byte_bounds
 from tapegrad.compilation import background
 from tapegrad.compilation.rows import Block, Form, Rows
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
 
 FEWEST_TURNS = 8  # of rows that are a loop
 NARROWEST, WIDER = 8, 4  # rows that are looked for again: so many, and so many times as many
 LONGEST_TURN = 1024  # rows, as that is how long a text LLVM gets
-MOST_TOUCHED = 8  # numbers that rows over arrays touch, for each row
+MOST_ELEMENTS = 64  # of rows that may be in a loop; others are not slow by themselves
+MOST_PIECES = 8  # that memory falls into where rows share some of it, for each row
 COUNT = np.int32  # of rows and accesses, of which there may be many
 OUTSIDE = -1  # no row: what was there before all of them
-WIDTH, ITEMSIZE = 8, 16  # bytes of a number, and of an element at most
+SIZES = {"?": 1, "d": 8}  # bytes of an element, by dtype
+LARGEST = 16  # bytes of an element of any
 
 
 class Repeat(NamedTuple):
@@ -101,23 +104,29 @@ class Reading:
     parts
         The rows, which are counted from 0 on through all of them.
     tokens
-        Those of two rows are equal if they do the same to numbers.
+        Those of two rows are equal if they do the same to as many elements.
     forms
         Of tokens below their number.
     first
-        The first access of each row, and behind the last row their number; a row over arrays has none.
-    address
-        Of each access.
+        The first access of each row, and behind the last row their number; a row of no form has none.
+    address, span
+        Of each access, and how many bytes it has.
     row
         Of which it is.
     is_write, is_truth
         Of each access; a truth value is a byte.
     source
-        Of what is read the row that has given it, or OUTSIDE; of what is written the row itself.
+        Of what is read the row that has given it, as a whole, or OUTSIDE; of what is written the row itself.
+        Where others have given parts of it the latest row.
+    is_shared
+        Whether some access has another part of the same memory.
     others
-        What rows over arrays and outputs read, or write to, among the numbers: reader, source and address.
+        What other rows and outputs read as rows have given it: by which, and where.
+    pieces
+        Of what is read of more than one row, or of part of what one has given: the access, none of rows of no
+        form, and a row that has given some of it.
     computed
-        Where doubles are written before they are read.
+        Where doubles are written before they are read, and how many bytes.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -129,19 +138,12 @@ class Reading:
             found.append(self._part(part, before))
             before += part.end - part.begin
             background.pause()
-        self.tokens, counts, self.address, self.row, self.is_write, self.is_truth = map(
+        self.tokens, counts, self.address, self.span, self.row, self.is_write, self.is_truth = map(
             np.concatenate, zip(*found, strict=True)
         )
         self._alone = np.flatnonzero(self.tokens < 0)
         self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone))
         self.first = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-    def find_sources(self, outputs: Sequence[tuple[int, int]]) -> bool:
-        """Find what gives each number, and what outputs are; False where rows over arrays touch too many."""
-        others = self._others(outputs)
-        if others is not None:
-            self._sort(others)
-        return others is not None
 
     def _part(self, part: Part, before: int) -> tuple[np.ndarray, ...]:
         """Of rows the tokens and how many operands they have, and of these what is told of accesses."""
@@ -149,41 +151,116 @@ class Reading:
         starts = np.frombuffer(rows.starts, np.int64)[begin:end]
         at, which = np.unique(rows.table[starts + layout.ROW_FORM], return_inverse=True)
         forms = [rows.form_at(int(x)) for x in at]
-        ours = np.array([is_of_numbers(form) for form in forms], bool)
+        ours = np.array([is_small(form) for form in forms], bool)
         number = np.where(ours, len(self.forms) + np.cumsum(ours) - 1, -1)
-        self.forms += [form for form in forms if is_of_numbers(form)]
+        self.forms += [form for form in forms if is_small(form)]
         counted = np.where(ours, [form.key[layout.FORM_COUNT] for form in forms], 0)
         written = np.array([written_by(form) for form in forms])
         kinds = [form.kinds.ljust(layout.ROW_OPERANDS)[: layout.ROW_OPERANDS] for form in forms]
         truths = np.array([[kind == "?" for kind in each] for each in kinds])
-        counts = counted[which]
+        spans = np.zeros(truths.shape, COUNT)
+        for form, known, span in zip(forms, ours, spans, strict=True):
+            if known:
+                span[: len(form.kinds)] = spans_of(form)
+        tokens, counts = number[which], counted[which]
+        for k in np.flatnonzero([known and is_sum(form) for form, known in zip(forms, ours, strict=True)]):
+            if forms[k].key[0] == layout.BY_LOOP:  # which is a sum if it adds to what it reads
+                mine = np.flatnonzero(which == k)
+                places = starts[mine] + layout.ROW_PLACES
+                mine = mine[rows.table[places] != rows.table[places + written[k]]]
+                tokens[mine], counts[mine] = -1, 0
         local = np.repeat(np.arange(end - begin, dtype=COUNT), counts)
         operand = np.arange(counts.sum(), dtype=COUNT)
         operand -= np.repeat((np.cumsum(counts) - counts).astype(COUNT), counts)
-        address, form = rows.table[starts[local] + layout.ROW_PLACES + operand], which[local]
-        return number[which], counts, address, local + before, operand == written[form], truths[form, operand]
+        address, of = rows.table[starts[local] + layout.ROW_PLACES + operand], which[local]
+        return (
+            tokens, counts, address, spans[of, operand], local + before, operand == written[of],
+            truths[of, operand],
+        )  # fmt: skip
 
-    def _others(self, outputs: Sequence[tuple[int, int]]) -> list[tuple[np.ndarray, int, bool]] | None:
-        """Which numbers are touched by other rows, and outputs, as read behind all: where, by which, whether
-        it writes; None if that is too much.
+    def find_sources(self, outputs: Sequence[tuple[int, int]]) -> bool:
+        """Find what gives each number, and what outputs are; False where rows share too much memory.
 
-        What they write to counts as read before, as they may leave some of it as it is.
+        What other rows write to counts as read before, as they may leave some of it as it is. Outputs are
+        read behind all.
         """
-        numbers = np.unique(self.address)
-        found: list[tuple[np.ndarray, int, bool]] = []
-        left = MOST_TOUCHED * self.count
-        for low, high, k, write in (*self._touched(), *((*x, self.count, False) for x in outputs)):
-            background.pause()
-            here = numbers[np.searchsorted(numbers, low - WIDTH + 1) : np.searchsorted(numbers, high)]
-            left -= len(here)
-            if left < 0:
-                return None
-            found += [(here, k, False), (here, k, True)] if write else [(here, k, False)]
-        return found
+        others = [(*x, self.count, False) for x in outputs if x[0] < x[1]]
+        for low, high, k, writes in self._touched():
+            others += [(low, high, k, write) for write in ((False, True) if writes else (False,))]
+        n = len(self.address)
+        lows, highs, by, writing = (np.array(x) for x in zip(*others, strict=True))
+        at = np.concatenate([self.address, lows])
+        end = np.concatenate([self.address + self.span, highs])
+        row = np.concatenate([self.row, by.astype(COUNT)])
+        is_write = np.concatenate([self.is_write, writing])
+        order = np.lexsort((2 * row + is_write, at)).astype(COUNT)
+        background.pause()
+        reach = np.maximum.accumulate(end[order])
+        first = np.concatenate([np.ones(1, bool), at[order[1:]] >= reach[:-1]])
+        begins = np.flatnonzero(first)
+        alike = (at[order[begins]] == np.maximum.reduceat(at[order], begins)) & (
+            np.minimum.reduceat(end[order], begins) == np.maximum.reduceat(end[order], begins)
+        )
+        shared = ~np.repeat(alike, np.diff(begins, append=len(order)))
+        source = np.empty(len(order), COUNT)
+        latest = _latest(first, is_write[order])
+        source[order] = np.where(latest >= 0, row[order[latest]], OUTSIDE)
+        begun = order[first & is_write[order] & ~shared]
+        begun = begun[begun < n]
+        begun = begun[~self.is_truth[begun]]
+        self.computed = [np.stack([self.address[begun], self.span[begun]])]
+        self.pieces, partly = (np.zeros(0, COUNT), np.zeros(0, COUNT)), np.zeros(len(order), bool)
+        mixed = order[shared]
+        self.is_shared = np.zeros(n, bool)
+        self.is_shared[mixed[mixed < n]] = True
+        if len(mixed) and not self._split(mixed, at, end, row, is_write, source, partly):
+            return False
+        self.source, read = source[:n], ~is_write[n:] & ~partly[n:]
+        self.others = source[n:][read], at[n:][read]
+        return True
 
-    def _touched(self) -> Iterator[tuple[int, int, int, bool]]:
-        """What rows over arrays touch: from where, to where, which of them, whether it writes."""
+    def _split(
+        self, mixed: np.ndarray, low: np.ndarray, high: np.ndarray, row: np.ndarray, write: np.ndarray,
+        source: np.ndarray, partly: np.ndarray,
+    ) -> bool:  # fmt: skip
+        """Find sources of accesses that share memory, by the pieces of it between where some begin or end.
+
+        False where these are too many.
+        """
+        low, high, row, write = (x[mixed] for x in (low, high, row, write))
+        edges = np.unique(np.concatenate([low, high]))
+        piece = np.searchsorted(edges, low)
+        counts = np.searchsorted(edges, high) - piece
+        if counts.sum() > MOST_PIECES * self.count:
+            return False
+        begins = np.cumsum(counts) - counts
+        which = np.repeat(np.arange(len(mixed), dtype=COUNT), counts)
+        piece = np.repeat(piece - begins, counts) + np.arange(len(which))
+        order = np.lexsort(((2 * row + write)[which], piece))
+        background.pause()
+        first = np.diff(piece[order], prepend=-1) != 0
+        latest = _latest(first, write[which[order]])
+        giver = np.empty(len(which), COUNT)
+        giver[order] = np.where(latest >= 0, which[order[latest]], -1)
+        given = np.where(giver >= 0, row[giver], OUTSIDE)
+        one = giver[begins]
+        whole = np.minimum.reduceat(giver, begins) == np.maximum.reduceat(giver, begins)
+        whole &= (one < 0) | ((low[one] == low) & (high[one] == high))
+        source[mixed] = np.where(write, row, np.maximum.reduceat(given, begins))
+        partly[mixed] = ~whole & ~write
+        of_part = partly[mixed][which] & (giver >= 0)
+        self.pieces = mixed[which[of_part]], given[of_part]
+        n = len(self.address)
+        begun = order[first & write[which[order]]]
+        begun = begun[mixed[which[begun]] < n]
+        begun = begun[~self.is_truth[mixed[which[begun]]]]
+        self.computed.append(np.stack([edges[piece[begun]], np.diff(edges)[piece[begun]]]))
+        return True
+
+    def _touched(self) -> Iterator[tuple[Address, Address, int, bool]]:
+        """What rows of no form touch: from where, to where, which of them, whether it writes."""
         for k in self._alone.tolist():
+            background.pause()
             part, row = self.locate(k)
             yield from ((low, high, k, write) for low, high, write in _ranges(part.rows, row))
 
@@ -195,47 +272,68 @@ class Reading:
             k -= part.end - part.begin
         return part, part.begin + k
 
-    def _sort(self, others: Sequence[tuple[np.ndarray, int, bool]]) -> None:
-        """Find of each access which row has given the number."""
-        address = np.concatenate([self.address, *(x for x, _, _ in others)])
-        row = np.concatenate([self.row, *(np.full(len(x), k, COUNT) for x, k, _ in others)])
-        write = np.concatenate([self.is_write, *(np.full(len(x), w) for x, _, w in others)])
-        order = np.lexsort((2 * row + write, address)).astype(COUNT)
-        background.pause()
-        place = np.arange(len(order), dtype=COUNT)
-        first = np.diff(address[order], prepend=-1) != 0
-        begins = np.maximum.accumulate(np.where(first, place, 0))
-        latest = np.maximum.accumulate(np.where(write[order], place, -1))
-        source = np.empty(len(order), COUNT)
-        source[order] = np.where(latest >= begins, row[order][latest], OUTSIDE)
-        n = len(self.address)
-        self.source, read = source[:n], ~write[n:]
-        self.others = row[n:][read], source[n:][read], address[n:][read]
-        begun = order[first & write[order]]
-        begun = begun[begun < n]
-        self.computed = address[begun[~self.is_truth[begun]]]
+
+def _latest(first: np.ndarray, write: np.ndarray) -> np.ndarray:
+    """Of accesses in order the latest write before each, or itself, of the same memory; -1 where none is."""
+    place = np.arange(len(first), dtype=COUNT)
+    begins = np.maximum.accumulate(np.where(first, place, 0))
+    latest = np.maximum.accumulate(np.where(write, place, -1))
+    return np.where(latest >= begins, latest, -1)
 
 
-def count_over_arrays(part: Part) -> int:
-    """How many rows no repeat has, as they are not over numbers alone."""
+def count_alone(part: Part) -> int:
+    """How many rows no repeat has, as they are not over a few elements."""
     rows = part.rows
     starts = np.frombuffer(rows.starts, np.int64)[part.begin : part.end]
     at, counts = np.unique(rows.table[starts + layout.ROW_FORM], return_counts=True)
-    return sum(int(n) for x, n in zip(at, counts, strict=True) if not is_of_numbers(rows.form_at(int(x))))
+    return sum(int(n) for x, n in zip(at, counts, strict=True) if not is_small(rows.form_at(int(x))))
 
 
-def is_of_numbers(form: Form) -> bool:
-    """Whether rows of a form compute a double, or a truth value, of some, or do nothing at all."""
+def strides_of(form: Form) -> tuple[int, ...]:
+    """By how many bytes a loop advances for an element of each operand."""
+    count = form.key[layout.FORM_COUNT]
+    return form.key[layout.FORM_STRIDES + count : layout.FORM_STRIDES + 2 * count]
+
+
+def spans_of(form: Form) -> list[int]:
+    """How many bytes each operand of a form of a few elements has."""
+    extent = form.key[layout.FORM_EXTENT]
+    return [
+        SIZES[kind] * (extent if stride else 1)
+        for kind, stride in zip(form.kinds, strides_of(form), strict=True)
+    ]
+
+
+def is_small(form: Form) -> bool:
+    """Whether rows of a form compute a few doubles, or truth values, side by side, or do nothing at all."""
     kind, function, _, extent = form.key[:4]
     if kind == layout.BY_LOOP and not function:
         return True
-    doubles = bool(form.kinds) and set(form.kinds) <= {"d", "?"}
-    return kind in (layout.BY_LOOP, layout.BY_KERNEL) and extent == 1 and doubles
+    strides = strides_of(form)
+    if not form.kinds or not set(form.kinds) <= set(SIZES) or not 0 < extent <= MOST_ELEMENTS:
+        return False
+    if extent == 1 and kind in (layout.BY_LOOP, layout.BY_KERNEL):
+        return True
+    if any(stride not in (0, SIZES[x]) for x, stride in zip(form.kinds, strides, strict=True)):
+        return False
+    if kind == layout.BY_KERNEL:
+        return all(strides)
+    return is_sum(form) or (kind == layout.BY_LOOP and strides[-1] != 0)
+
+
+def is_sum(form: Form) -> bool:
+    """Whether rows of a form add elements to a number, or reduce them in another way."""
+    kind, extent = form.key[0], form.key[layout.FORM_EXTENT]
+    if kind != layout.BY_LOOP:
+        return kind == layout.BY_REDUCTION
+    strides = strides_of(form)
+    return extent > 1 and len(strides) == 3 and strides[0] == strides[2] == 0 != strides[1]
 
 
 def written_by(form: Form) -> int:
-    """Which operand rows of a form write: a kernel the first one, a loop the last one."""
-    return 0 if form.key[0] == layout.BY_KERNEL else form.key[layout.FORM_COUNT] - 1
+    """Which operand rows of a form write: a kernel the first one, others the last one, but for a divisor."""
+    kind, count = form.key[0], form.key[layout.FORM_COUNT]
+    return {layout.BY_KERNEL: 0, layout.BY_REDUCTION: 2}.get(kind, count - 1)
 
 
 def _ranges(rows: Rows, k: int) -> Iterator[tuple[int, int, bool]]:
@@ -249,8 +347,8 @@ def _ranges(rows: Rows, k: int) -> Iterator[tuple[int, int, bool]]:
                     yield *byte_bounds(array), write
         return
     count, extent = form[layout.FORM_COUNT], form[layout.FORM_EXTENT]
-    strides = form[layout.FORM_STRIDES :]
-    out = written_by(rows.form_at(rows.word(k, layout.ROW_FORM)))
+    strides, known = form[layout.FORM_STRIDES :], rows.form_at(rows.word(k, layout.ROW_FORM))
+    sizes = [np.dtype(kind).itemsize for kind in known.kinds] or [LARGEST] * count
     for q in range(count):
         low = rows.word(k, layout.ROW_PLACES + q)
-        yield low, low + (extent - 1) * max(strides[q], strides[count + q]) + ITEMSIZE, q == out
+        yield low, low + (extent - 1) * max(strides[q], strides[count + q]) + sizes[q], q == written_by(known)

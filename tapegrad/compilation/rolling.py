@@ -20,11 +20,13 @@ from tapegrad.compilation.repeats import (
     Part,
     Reading,
     Repeat,
-    count_over_arrays,
+    count_alone,
     find_repeats,
+    is_sum,
+    strides_of,
     written_by,
 )
-from tapegrad.compilation.rows import Form, Rows
+from tapegrad.compilation.rows import Rows
 from tapegrad.compilation.turning import (
     ADVANCING,
     FIRST_WORD,
@@ -33,13 +35,13 @@ from tapegrad.compilation.turning import (
     SAME,
     THIS_TURN,
     WORD,
-    Called,
     Operand,
     Turns,
     TurnStep,
     called_by,
     emit_turns,
     is_emitted,
+    scratch_of,
 )
 from tapegrad.kernels import abi, assembly, programs
 from tapegrad.kernels.replay import layout
@@ -49,6 +51,8 @@ from tapegrad.ops import forward
 FEWEST_ROWS, MOST_ROWS = 512, 1 << 20  # that a loop pays for, and that are looked through
 MOST_LEFT = 4  # of so many rows one is left at most
 MOST_TOLD = 4  # loops
+THERE = -2  # instead of a row that has given what is read: it is read where it lies, whoever has given it
+AT_ONCE = 1 << 16  # numbers that are spoiled
 ANOTHER = 0x7FF8_1234_5678_9ABC  # added to the words of numbers it makes others of them
 
 
@@ -59,8 +63,11 @@ class Loop:
     ----------
     sources, addresses
         Of each turn, of each access.
-    stored
-        Where the room of a turn has the number that a step gives, for the steps of which anybody asks there.
+    spans, is_shared
+        Of each access of a turn how many bytes it has, and whether some access has another part of them.
+    stored, width
+        Where the room of a turn has what a step gives, for the steps of which anybody asks there, and how
+        many bytes it has.
     outside
         Steps that write, in each turn, where the rows do.
     last
@@ -75,9 +82,12 @@ class Loop:
                  (reading.source, reading.address))  # fmt: skip
         self.sources, self.addresses = found
         self.repeat, self.steps = repeat, reading.first[begin : begin + period + 1] - first
-        self.is_truth = reading.is_truth[first:end]
+        self.is_truth, self.spans = reading.is_truth[first:end], reading.span[first:end]
+        shared = reading.is_shared[first : first + turns * count].reshape(turns, count)
+        self.is_shared = np.logical_or.reduce(shared)
         self.forms = [reading.forms[k] for k in reading.tokens[begin : begin + period]]
         self.stored: dict[int, int] = {}
+        self.width = 0
         self.outside: set[int] = set()
         self.last: dict[int, Address] = {}
         self.room = np.zeros(0)
@@ -103,8 +113,13 @@ class Loop:
     def store(self, steps: Iterable[int]) -> None:
         """Have room for what steps give, where it is not elsewhere."""
         for k in steps:
-            if k not in self.outside:
-                self.stored.setdefault(k, WORD * len(self.stored))
+            if k not in self.outside and k not in self.stored:
+                self.stored[k] = self.width
+                self.width += -(-int(self.spans[self.out(k)]) // WORD) * WORD
+
+    def out(self, k: int) -> int:
+        """Which access of a turn a step writes."""
+        return int(self.steps[k]) + written_by(self.forms[k])
 
     def word(self, key: Any, values: Sequence[int]) -> int:
         """The first of words that the kernel is given, once for each key."""
@@ -137,14 +152,15 @@ class Rolled(Prepared):
         super().__init__()
         self._reading = reading
         self.loops = [Loop(reading, repeat) for repeat in repeats]
-        self._inside = np.full(reading.count + 1, OUTSIDE)  # the loop of each row; the last one is OUTSIDE
+        # The loop of each row; those from behind, which stand for no row, are in none.
+        self._inside = np.full(reading.count - THERE, OUTSIDE)
         for k, repeat in enumerate(repeats):
             self._inside[repeat.begin : repeat.end] = k
         self.left = reading.count - sum(x.period * x.turns for x in repeats)
         self._ask()
         operands = [self._look(loop) for loop in self.loops]
         for loop in self.loops:
-            loop.room = np.zeros(loop.repeat.turns * len(loop.stored))
+            loop.room = np.zeros(loop.repeat.turns * loop.width // WORD)
         at = 0
         for loop, given in zip(self.loops, operands, strict=True):
             background.pause()
@@ -167,13 +183,24 @@ class Rolled(Prepared):
         """Make other numbers of all that the rows compute."""
         for room in self._rooms:
             room.view(np.uint8).fill(0xFF)
-        programs.load()(layout.MOVE_WORDS, abi.address(self._computed), len(self._computed), ANOTHER)
+        for address, span in self._computed:
+            for k in range(0, len(address), AT_ONCE):
+                count = span[k : k + AT_ONCE] // WORD
+                words = np.repeat(address[k : k + AT_ONCE] - WORD * (np.cumsum(count) - count), count)
+                words += WORD * np.arange(len(words))
+                programs.load()(layout.MOVE_WORDS, abi.address(words), len(words), ANOTHER)
 
     def _ask(self) -> None:
         """Find what rows by themselves read that loops compute."""
         reading = self._reading
+        accesses, givers = reading.pieces
+        by = self._inside[givers]
+        for k in np.unique(by[by != OUTSIDE]).tolist():
+            self.loops[k].outside.update(np.unique(self.loops[k].place(givers[by == k])[1]).tolist())
+        accesses = accesses[by != OUTSIDE]
+        reading.source[accesses[accesses < len(reading.source)]] = THERE
         alone = (self._inside[reading.row] == OUTSIDE) & ~reading.is_write
-        _, sources, addresses = reading.others
+        sources, addresses = reading.others
         sources = np.concatenate([sources, reading.source[alone]])
         addresses = np.concatenate([addresses, reading.address[alone]])
         by = self._inside[sources]
@@ -187,9 +214,9 @@ class Rolled(Prepared):
         LLVM would leave it out, or compute it in the last turn alone.
         """
         found: list[Any] = []
-        for k, form in enumerate(loop.forms):
+        for k in range(len(loop.forms)):
             begin, end = loop.steps[k : k + 2].tolist()
-            out = begin + written_by(form)
+            out = loop.out(k)
             found += [None if q == out else self._how(loop, k, q) for q in range(begin, end)]
         read = {how[1] for how in found if how is not None and how[0] == THIS_TURN}
         if self._reading.locate(loop.repeat.begin)[0].reported:
@@ -200,6 +227,9 @@ class Rolled(Prepared):
         """How an access of a step reads: its kind, and what tells where."""
         begin, period, turns = loop.repeat
         sources, addresses = loop.sources[:, q], loop.addresses[:, q]
+        if (sources == THERE).any():
+            self._store(sources)
+            return LISTED, (sources, addresses)
         behind = sources - (begin + period * np.arange(turns))
         if 0 <= behind[0] < step and (behind == behind[0]).all():
             return THIS_TURN, int(behind[0])
@@ -235,55 +265,58 @@ class Rolled(Prepared):
             offsets = np.full(loop.repeat.period, OUTSIDE)
             offsets[list(loop.stored)] = list(loop.stored.values())
             inside = offsets[steps] != OUTSIDE
-            at = abi.address(loop.room) + WORD * len(loop.stored) * turns + offsets[steps]
+            at = abi.address(loop.room) + loop.width * turns + offsets[steps]
             places[mine[inside]] = at[inside]
         return places
 
     def _loop(self, loop: Loop, reads: Sequence[Any]) -> None:
         """Add a row for a loop."""
         given = {k: q for q, k in enumerate(k for k, form in enumerate(loop.forms) if form.kinds)}
-        steps = []
-        for k in given:
-            form, begin = loop.forms[k], int(loop.steps[k])
-            out = begin + written_by(form)
-            steps.append(TurnStep(
-                form.function,
-                tuple(self._operand(loop, given, reads[q], bool(loop.is_truth[q]))
-                      for q in range(begin, begin + len(form.kinds)) if q != out),
-                bool(loop.is_truth[out]),
-                None if is_emitted(form.function) else self._called(loop, form),
-                loop.stored.get(k),
-                loop.listed(loop.addresses[:, out]) if k in loop.outside else None,
-                loop.word(("in", loop.last[k]), [loop.last[k]]) if k in loop.last else None,
-            ))  # fmt: skip
+        steps = [self._step(loop, given, k, reads) for k in given]
         errors = 0
         if any(step.called is not None and step.called.clears for step in steps):
             note = abi.address(self.rows.memory) + WORD * layout.ERRORS_MET
             errors = loop.word("errors", [*forward.error_test(), note])
-        turns = Turns(tuple(steps), WORD * len(loop.stored), len(loop.lists), errors)
+        turns = Turns(tuple(steps), loop.width, len(loop.lists), errors)
         address = assembly.load(emit_turns(turns))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
-        lists = self.rows.keep(np.stack(loop.lists, 1) if loop.lists else np.zeros(0, np.int64))
-        words = [loop.repeat.turns, abi.address(self.rows.keep(loop.room)), abi.address(lists), *loop.words]
+        lists = np.stack(loop.lists, 1) if loop.lists else np.zeros(0, np.int64)
+        kept = (self.rows.keep(x) for x in (loop.room, lists, np.zeros(scratch_of(steps) // WORD)))
+        words = [loop.repeat.turns, *map(abi.address, kept), *loop.words]
         self.rows.fused(address, [(word, 0, 1, 0) for word in words], 1)
 
-    def _called(self, loop: Loop, form: Form) -> Called:
-        """The function of a step that is called."""
-        _, function, data, *_ = form.key
-        return called_by(form.key, loop.word(("call", function, data), [function, data]))
+    def _step(self, loop: Loop, given: Mapping[int, int], k: int, reads: Sequence[Any]) -> TurnStep:
+        """A step of a turn."""
+        form, begin, out = loop.forms[k], int(loop.steps[k]), loop.out(k)
+        strides, extent = strides_of(form), form.key[layout.FORM_EXTENT]
+        called = None
+        if is_sum(form) or not is_emitted(form.function):
+            _, function, data, *_ = form.key
+            called = called_by(form, loop.word(("call", function, data), [function, data]))
+        operands = [
+            self._operand(loop, given, reads[q], bool(loop.is_truth[q]))._replace(
+                is_dense=extent > 1 and strides[q - begin] != 0, is_shared=bool(loop.is_shared[q])
+            )
+            for q in range(begin, begin + len(form.kinds)) if q != out
+        ]  # fmt: skip
+        return TurnStep(
+            form.function, 1 if is_sum(form) else extent, tuple(operands), bool(loop.is_truth[out]), called,
+            loop.stored.get(k), loop.listed(loop.addresses[:, out]) if k in loop.outside else None,
+            loop.word(("in", loop.last[k]), [loop.last[k]]) if k in loop.last else None,
+            bool(loop.is_shared[out]),
+        )  # fmt: skip
 
     def _operand(self, loop: Loop, given: Mapping[int, int], how: Any, is_truth: bool) -> Operand:
         """What a step reads."""
         kind, *where = how
         if kind == THIS_TURN:
-            return Operand(kind, given[where[0]])
+            return Operand(kind, given[where[0]], is_truth=is_truth)
         if kind == ADVANCING:
             other, turn, further, step = where
-            width = WORD * len(other.stored)
-            at = abi.address(other.room) + turn * width
+            at = abi.address(other.room) + turn * other.width
             word = loop.word(("at", at), [at])
-            return Operand(kind, further * width, word, other.stored[step], is_truth)
+            return Operand(kind, further * other.width, word, other.stored[step], is_truth)
         places = self._places(*where[-1])
         if kind == LISTED:
             return Operand(kind, loop.listed(places), is_truth=is_truth)
@@ -308,7 +341,7 @@ def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> 
     count = sum(part.end - part.begin for part in parts)
     if not FEWEST_ROWS <= count <= MOST_ROWS:
         return None
-    if MOST_LEFT * sum(map(count_over_arrays, parts)) > count:
+    if MOST_LEFT * sum(map(count_alone, parts)) > count:
         return None
     reading = Reading(parts)
     found = [x for x in find_repeats(reading.tokens) if x.period * x.turns >= FEWEST_ROWS]

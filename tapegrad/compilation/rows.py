@@ -88,7 +88,7 @@ STOPS = *CALLS, *ALONE  # all without a group
 class Form(NamedTuple):
     """What rows have in common that do the same with other operands: words, where these lie, and a key.
 
-    Of loops and kernels it has the ufunc or `Kernel`, and the dtypes of the operands as a row has them.
+    Of loops, kernels and reductions it has the ufunc or `Kernel`, and the operands' dtypes as a row has them.
     """
 
     words: np.ndarray
@@ -231,9 +231,12 @@ class Rows:
             places = [(abi.address(x), 0, 0), (abi.address(x) + x.itemsize, 0, x.itemsize)]
         else:
             places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
-        places += [(abi.address(out), 0, 0), (0 if divisor is None else abi.address(divisor), 0, 0)]
+        places.append((abi.address(out), 0, 0))
+        if divisor is not None:
+            places.append((abi.address(divisor), 0, 0))
         step = Step(layout.BY_REDUCTION, (ufunc, divisor), (x,), (out,), x.size - (begin is None))
-        self._add(step, loop, data, places, clears_errors(ufunc, char))
+        of, none = (ufunc, char * len(places)), [] if is_mean else [0]
+        self._add(step, loop, data, places, clears_errors(ufunc, char), more=none, of=of)
         return True
 
     def sums(self, x: np.ndarray, axis: tuple[int, ...], out: np.ndarray) -> bool:
@@ -412,9 +415,9 @@ class Rows:
 
     def _add(
         self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False,
-        count: int | None = None, more: Sequence[int] = (),
+        count: int | None = None, more: Sequence[int] = (), of: tuple[Any, str] = (None, ""),
     ) -> None:  # fmt: skip
-        form = self._form_of(step.kind, function, data, step.extent, operands, clears, count)
+        form = self._form_of(step.kind, function, data, step.extent, operands, clears, count, of)
         self._append(step, form, (), [*(place[0] for place in operands), *more])
 
     def _append(

@@ -74,6 +74,10 @@ class Emitter:
         self.context, self.builder, self.in_loop, self.outside = context, builder, in_loop, outside
         self.limited = False  # whether there are forms that are right only near 0
 
+    def constant(self, literal: float) -> Value:
+        """A literal as an LLVM value."""
+        return ir.Constant(self.real, literal)
+
     def has_form(self, name: str) -> bool:
         """Whether a function is its vector form here."""
         return self.in_loop and name in VECTOR and (name not in LIBM or self.outside is not None)
@@ -261,7 +265,7 @@ class Real(Number):
 
     @property
     def value(self) -> Value:
-        return self._value if self.literal is None else ir.Constant(self.emit.real, self.literal)
+        return self._value if self.literal is None else self.emit.constant(self.literal)
 
     def lift(self, other: Number | float) -> Number:
         return other if isinstance(other, Number) else Real(self.emit, other)
@@ -687,7 +691,7 @@ def _partial_by(rule: Rule, k: int, args: Sequence[Number], out: Number) -> Numb
     if part.zero:
         return 0.0
     if part.constant is not None:
-        return part.constant or Real(out.emit, ir.Constant(out.emit.real, 0.0))  # a factor, see `_product`
+        return part.constant or Real(out.emit, out.emit.constant(0.0))  # a factor, see `_product`
     values = dict(zip([p for p in rule.parameters if p != "out"], args, strict=True), out=out)
     function = part.function
     if out.emit.in_loop and isinstance(out, Real):
