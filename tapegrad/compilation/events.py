@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.compilation.methods import MEANT, UPDATES
 from tapegrad.compilation.passive import Operation, Passive
+from tapegrad.compilation.values import Packed, Values
 from tapegrad.core.base import Handle
 from tapegrad.core.functions import BY_SHAPES
 from tapegrad.kernels.replay import layout
@@ -139,6 +140,13 @@ class Event(NamedTuple):
 class Events(Sequence[Event]):
     """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
 
+    Parameters
+    ----------
+    events
+        The first ones.
+    are_many
+        Whether there will be so many that small values are to be packed.
+
     Attributes
     ----------
     ops, attrs, values
@@ -147,10 +155,10 @@ class Events(Sequence[Event]):
         Their operands that are neither arguments nor results, in order.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), are_many: bool = False) -> None:
         self.ops: list[Any] = []
         self.attrs: list[Attributes] = []
-        self.values: list[Any] = []
+        self.values: Values | Packed = Packed() if are_many else Values()
         self.sources: list[Source] = []
         self._starts, self._operands = array("q", [0]), array("q")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some

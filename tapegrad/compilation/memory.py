@@ -11,6 +11,7 @@ import functools
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def forget_steps(rows: Rows) -> None:
     if len(rows) - begin <= (SOME_STEPS if begin else MOST_STEPS):
         return
     rows.settle()
-    found: dict[int, np.ndarray] = {}
+    found: dict[int, Any] = {}
     for k in range(begin, len(rows)):
         background.pause()
         step = rows.steps[k]
@@ -66,9 +67,10 @@ def forget_steps(rows: Rows) -> None:
         for x in (*step.reads, *step.writes):
             array = x.array if type(x) is Block else x
             owner = array if array.base is None else abi.owner_of(array)
-            if id(owner) not in found and owner.nbytes >= LARGE:
+            if owner.nbytes >= LARGE:
                 break
-            small[id(owner)] = owner
+            memory = owner if owner.base is None else owner.base
+            small[id(memory)] = memory
         else:
             found.update(small)
             rows.steps[k] = FORGOTTEN[step.kind]

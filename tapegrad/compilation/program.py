@@ -46,6 +46,7 @@ from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
 SIDE_BY_SIDE = 64  # numbers that calls bring
+IN_PLACE: Any = object()  # instead of what recording gave, where the buffer of the event has it
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -161,7 +162,7 @@ class Program:
             for buffer, x in zip(self.arguments, arguments, strict=True):
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
-        self.values: list[np.ndarray] = events.values  # up to the event at hand
+        self.values = events.values  # up to the event at hand
         self.read_only: set[int] = (
             set() if before is None else {k for k in before.read_only if k < self.shared}
         )
@@ -175,15 +176,18 @@ class Program:
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
-            ours = exact is None and event.known and _is_ours(event)
-            if exact is None:
-                given.append(np.asarray(event.value) if event.known else None)
+            ours = exact is None and event.known and (self.values.is_packed(k) or _is_ours(event))
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
+                ours = False
             else:
                 self._add(event, k, k in unused, ours)
+            if exact is None:
+                is_there = ours and self.target(k) is not None
+                given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
             events[k] = self._own(event, k)
             forget_steps(self.rows)
+        self.values.trim()
         self.rows.seal()
         self.active = activity(events)
         self.owners: Sequence[int] = range(len(events))
@@ -211,7 +215,7 @@ class Program:
         elif view is None and ours:
             view = target = value
         elif view is None:
-            view = target = np.empty_like(value, subok=False)
+            view = target = self.values.room(k, value)
             give_back(view)  # it may be where something else was
             if event.known:
                 view[...] = event.value
@@ -235,13 +239,13 @@ class Program:
         """
         for k in range(self.shared):  # where it may be in the very buffers
             given[k] = None if given[k] is None else given[k].copy()
-        shared = self.values[: self.shared]  # of which the call that is learned from may have some
-        releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
+        shared = self.values.alone(self.shared)  # of which the call that is learned from may have some
+        releases = Releases(self.rows, self.values.alone(), kept=[*self.arguments, *self.brought(), *shared])
         exact = bytearray()
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
                 y, given[k] = given[k], None
-                y = x.copy() if y is x else y
+                y = x.copy() if y is IN_PLACE else y
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
                     target = self.target(k)
                     if target is not None and y is not None:
@@ -297,7 +301,7 @@ class Program:
         """Return what takes the value of an event; nothing for views."""
         if self.views[k] or self.events.ops[k] is BROADCAST:
             return None
-        value = self.values[k]
+        value: np.ndarray = self.values[k]
         return value.base if k in self.read_only else value
 
     @property
@@ -326,7 +330,8 @@ class Program:
         if filled and mine is not None and theirs is not None:
             theirs.take(mine.latest())
         event = event._replace(attrs=before.attrs[k])
-        self.attrs[k], self.values[k] = before.attrs[k], before.values[k]
+        self.attrs[k] = before.attrs[k]
+        self.values.share(k, before.values)
         self.views.append(before.views[k])
         target = before.target(k)
         self._compute(event, k, self.values[k] if target is None else target, target is None)
@@ -348,12 +353,16 @@ class Program:
         return Program(self.events.copy(), self.arguments, others, self.exact)
 
     def buffer(self, source: Source) -> Any:
-        """Return where the value of an argument or a result is."""
+        """Return where the value of an argument or a result is, the same array to all who keep it."""
+        return self.arguments[source.value] if source.kind == ARGUMENT else self.values.seen(source.value)
+
+    def at_hand(self, source: Source) -> Any:
+        """As `buffer`, an array that nobody keeps for longer than the program."""
         return (self.arguments if source.kind == ARGUMENT else self.values)[source.value]
 
     def _operand(self, source: Source, event: Event) -> Any:
         if source.kind < LIVE:
-            return self.buffer(source)
+            return self.at_hand(source)
         if source.kind == FIXED:
             return source.value
         value = source.value
@@ -363,7 +372,7 @@ class Program:
             return self._beside(np.array(value))
         if not isinstance(event.op, Passive):
             return self._beside(np.array(value, np.asarray(event.value).dtype))
-        others = [x if x.kind >= LIVE else self.buffer(x) for x in event.operands]
+        others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
         kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
         return self._beside(np.array(value, np.result_type(*kinds)))  # which it is compared in
 

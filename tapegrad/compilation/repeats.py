@@ -216,6 +216,14 @@ class Reading:
         self.computed = address[begun[~self.is_truth[begun]]]
 
 
+def count_of_numbers(part: Part) -> int:
+    """How many rows of a table compute numbers of some."""
+    rows, begin, end, _ = part
+    starts = np.frombuffer(rows.starts, np.int64)[begin:end]
+    at, counts = np.unique(rows.table[starts + layout.ROW_FORM], return_counts=True)
+    return sum(n for x, n in zip(at.tolist(), counts.tolist(), strict=True) if is_of_numbers(rows.form_at(x)))
+
+
 def is_of_numbers(form: Form) -> bool:
     """Whether rows of a form compute a double, or a truth value, of some, or do nothing at all."""
     kind, function, _, extent = form.key[:4]

@@ -228,7 +228,7 @@ class Reverse(Cotangents):
         target, first = self._target(source)
         window = view_of(event.op, event.attrs, target)
         if window is None:  # of an array in Fortran's order
-            self._rule(event, self._whole(mine, ct), [operand], self.program.buffer(mine), [0])
+            self._rule(event, self._whole(mine, ct), [operand], self.program.at_hand(mine), [0])
             return
         if first and window.size == target.size:
             self.rows.call(np.positive, [ct, window])
@@ -419,7 +419,7 @@ class Reverse(Cotangents):
         if stretched and ct.ndim:
             ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
         elif (summed or stretched) and ct.ndim == 0:
-            factor *= out.size // self.program.buffer(source).size
+            factor *= out.size // self.program.at_hand(source).size
         part: Any = ct
         if factor != 1:
             if ct.ndim == 0:
@@ -476,7 +476,7 @@ class Reverse(Cotangents):
 
     def _how_broadcast(self, source: Source, out: np.ndarray) -> tuple[bool, bool]:
         """Whether an operand is a number and the result an array; whether it has axes and was broadcast."""
-        shape = self.program.buffer(source).shape
+        shape = self.program.at_hand(source).shape
         return not shape and out.ndim > 0, bool(shape) and shape != out.shape
 
     def _collect(self, source: Source, part: Any, summed: bool, stretched: bool, out: np.ndarray) -> None:

@@ -15,7 +15,15 @@ from numpy.lib.array_utils import byte_bounds
 from tapegrad.compilation import background
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.prepared import Prepared
-from tapegrad.compilation.repeats import OUTSIDE, Part, Reading, Repeat, find_repeats, written_by
+from tapegrad.compilation.repeats import (
+    OUTSIDE,
+    Part,
+    Reading,
+    Repeat,
+    count_of_numbers,
+    find_repeats,
+    written_by,
+)
 from tapegrad.compilation.rows import Form, Rows
 from tapegrad.compilation.turning import (
     ADVANCING,
@@ -300,6 +308,8 @@ def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> 
     count = sum(part.end - part.begin for part in parts)
     if not FEWEST_ROWS <= count <= MOST_ROWS:
         return None
+    if MOST_LEFT * (count - sum(map(count_of_numbers, parts))) > count:
+        return None  # before anything is read
     reading = Reading(parts)
     found = [x for x in find_repeats(reading.tokens) if x.period * x.turns >= FEWEST_ROWS]
     if MOST_LEFT * (count - sum(x.period * x.turns for x in found)) > count:

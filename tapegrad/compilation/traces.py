@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.compilation import background
+from tapegrad.compilation import background, memory
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -78,9 +78,9 @@ class Trace(NamedTuple):
         """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
         known = _Found(self.histories)
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
-        events = Events()
         entries, count = self.entries, len(self.entries) // WIDTH
         used = _used(entries) if FLAT in entries[2::WIDTH] else set()
+        events = Events((), _number_of_events(entries, used) > memory.MOST_STEPS)
         entries.reverse()  # as the last ones are taken off in no time
         numbers = array("q")  # of events, by those of their entries
         for k in range(count):
@@ -119,6 +119,14 @@ class Trace(NamedTuple):
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
+
+
+def _number_of_events(entries: Sequence[Any], used: Collection[History]) -> int:
+    """Of how many operations a program is made."""
+    flat = (k for k, serial in enumerate(entries[2::WIDTH]) if serial == FLAT)
+    return len(entries) // WIDTH - sum(
+        History(*entries[WIDTH * k + 1 : WIDTH * k + 4]) not in used for k in flat
+    )
 
 
 def operands_of(entry: Sequence[Any]) -> list[Any]:
