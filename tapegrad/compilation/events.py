@@ -160,7 +160,7 @@ class Events(Sequence[Event]):
         self.attrs: list[Attributes] = []
         self.values: Values | Packed = Packed() if are_many else Values()
         self.sources: list[Source] = []
-        self._starts, self._operands = array("q", [0]), array("q")  # see `places`
+        self._starts, self._operands = array("i", [0]), array("i")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
         for event in events:
@@ -227,6 +227,10 @@ class Events(Sequence[Event]):
         self._more[k] = event[4:]
         if event[4:] == NO_MORE:
             del self._more[k]
+
+    def settle(self) -> None:
+        """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
+        self._more = dict(zip(array("q", self._more), self._more.values(), strict=True))
 
     def copy(self) -> Events:
         """Return the same operations, of which others may be said."""

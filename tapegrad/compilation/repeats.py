@@ -146,7 +146,7 @@ class Reading:
     def _part(self, part: Part, before: int) -> tuple[np.ndarray, ...]:
         """Of rows the tokens and how many operands they have, and of these what is told of accesses."""
         rows, begin, end, _ = part
-        starts = np.frombuffer(rows.starts, np.int64)[begin:end]
+        starts = np.frombuffer(rows.starts, np.int32)[begin:end]
         at, which = np.unique(rows.table[starts + layout.ROW_FORM], return_inverse=True)
         forms = [rows.form_at(int(x)) for x in at]
         ours = np.array([is_of_numbers(form) for form in forms], bool)
@@ -219,7 +219,7 @@ class Reading:
 def count_of_numbers(part: Part) -> int:
     """How many rows of a table compute numbers of some."""
     rows, begin, end, _ = part
-    starts = np.frombuffer(rows.starts, np.int64)[begin:end]
+    starts = np.frombuffer(rows.starts, np.int32)[begin:end]
     at, counts = np.unique(rows.table[starts + layout.ROW_FORM], return_counts=True)
     return sum(n for x, n in zip(at.tolist(), counts.tolist(), strict=True) if is_of_numbers(rows.form_at(x)))
 

@@ -96,10 +96,8 @@ class Trace(NamedTuple):
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
             attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
             sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
-            if k in self.calls:
-                call = _with_sources(self.calls[k], known)
-            else:
-                call = _compared(op, sources) if serial == FLAT and type(given) is not list else None
+            compared = serial == FLAT and type(given) is not list and k not in self.calls
+            call = _compared(op, sources) if compared else None
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)
@@ -110,10 +108,14 @@ class Trace(NamedTuple):
             known.add(serial, at, len(events))
             more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
-        for k, call in self.calls.items():
-            if call.events > 1 and numbers[k] != NOWHERE:
-                n = numbers[k]
-                whole = list(numbers[k : k + call.events]) == [*range(n, n + call.events)]
+        events.settle()
+        for k, called in self.calls.items():
+            n = numbers[k]
+            if n == NOWHERE:
+                continue
+            events[n] = events[n]._replace(call=_with_sources(called, known))
+            if called.events > 1:
+                whole = list(numbers[k : k + called.events]) == [*range(n, n + called.events)]
                 events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
         source = known.get(found)
         if source is None or source.kind != RESULT:

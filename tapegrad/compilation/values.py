@@ -201,7 +201,7 @@ class Packed:
     def nbytes(self) -> int:
         """As of `Values`."""
         places = np.array(self._words)
-        counts = np.bincount(places[places >= 0] // PLACES, minlength=len(self._forms)).tolist()
+        counts: list[int] = np.bincount(places[places >= 0] // PLACES, minlength=len(self._forms)).tolist()
         sizes: list[int] = [math.prod(shape) * dtype.itemsize for shape, dtype in self._forms]
         alone: int = sum(x.nbytes for x in self._arrays.values() if x.flags.owndata)
         return alone + sum(n * size for n, size in zip(counts, sizes, strict=True))

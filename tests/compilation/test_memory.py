@@ -12,9 +12,9 @@ import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
-from tapegrad.compilation.rows import NOTHING
+from tapegrad.compilation.steps import FORGOTTEN, NOTHING
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import ROW_GROUP, SHADOWED
+from tapegrad.kernels.replay.layout import SHADOWED
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 CALLS = 9
@@ -235,7 +235,7 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
     assert releases.later
     for k, arrays in releases.later.items():
-        assert path.reverse.rows.word(k, ROW_GROUP) == k + 1  # a group knows blocks of its own
+        assert k + 1 in path.reverse.rows.group_ends()  # a group knows blocks of its own
         later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
@@ -253,7 +253,7 @@ def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypa
     (kind,) = compiled._kinds.values()
     path = kind.matcher.paths[0]
     for rows, is_long in ((path.program.rows, most < 8), (path.reverse.rows, most < 1 << 14)):
-        loops = [step for step in rows.steps if step.kind in memory.FORGOTTEN and step != NOTHING]
+        loops = [step for step in rows.steps if step.kind in FORGOTTEN and step != NOTHING]
         assert loops or is_long
         assert all(step.reads for step in loops) or (is_long and n < LARGE // 8)
     x = np.linspace(-1.0, 1.0, n + 1)
