@@ -261,12 +261,13 @@ def is_without_errors(op: Operation) -> bool:
     return isinstance(op, WITHOUT_ERRORS) or op in PRODUCTS
 
 
-def activity(events: Sequence[Event]) -> Sequence[int]:
+def activity(events: Events) -> Sequence[int]:
     """Of which events the results depend on the arguments."""
     active = bytearray()
-    for event in events:
-        passive = isinstance(event.op, Passive)
-        active.append(not passive and any(is_active(source, active) for source in event.operands))
+    for k, op in enumerate(events.ops):
+        operands = (divmod(x, OPERAND_KINDS) for x in events.places(k))
+        depends = any(kind == ARGUMENT or (kind == RESULT and active[n]) for n, kind in operands)
+        active.append(depends and not isinstance(op, Passive))
     return active
 
 

@@ -183,7 +183,7 @@ class Program:
             else:
                 self._add(event, k, k in unused, ours)
             if exact is None:
-                is_there = ours and self.target(k) is not None
+                is_there = ours and not self.views[k] and event.op is not BROADCAST
                 given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
             events[k] = self._own(event, k)
             forget_steps(self.rows)
@@ -223,8 +223,9 @@ class Program:
             self.read_only.add(k)
             view = view.view()
             view.flags.writeable = False
-        self.values[k] = view
-        self._compute(event, k, view if target is None else target, target is None or unused)
+        if view is not target:
+            self.values[k] = view
+        self._compute(event, k, operands, view if target is None else target, target is None or unused)
 
     def _operands(self, event: Event, live: list[Any]) -> list[Any]:
         """Return the buffers of an event's operands, and keep those that are of no argument or result."""
@@ -316,14 +317,15 @@ class Program:
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
         operands, attrs, value = event.operands, self.attrs[k], self.values[k]
-        for q, (source, x) in enumerate(zip(operands, self.live(k), strict=True)):
+        for q, source in enumerate(operands):
             if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
-                operands = (*operands[:q], Source(LIVE, x), *operands[q + 1 :])
+                operands = (*operands[:q], Source(LIVE, self.live(k)[q]), *operands[q + 1 :])
         return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
-        for source, to in zip(event.operands, self._operands(event, before.live(k)), strict=True):
+        operands = self._operands(event, before.live(k))
+        for source, to in zip(event.operands, operands, strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
         mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
@@ -334,7 +336,7 @@ class Program:
         self.values.share(k, before.values)
         self.views.append(before.views[k])
         target = before.target(k)
-        self._compute(event, k, self.values[k] if target is None else target, target is None)
+        self._compute(event, k, operands, self.values[k] if target is None else target, target is None)
 
     def _attributes(self, event: Event) -> Attributes:
         """The attributes of an event: its own, where calls bring others."""
@@ -386,12 +388,12 @@ class Program:
         out[...] = x
         return out
 
-    def _compute(self, event: Event, k: int, out: np.ndarray, known: bool) -> None:
+    def _compute(self, event: Event, k: int, operands: list[Any], out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, self.live(k), out, renewal=self._renewal(k) if event.attrs else None)
+        compute(self.rows, event, operands, out, renewal=self._renewal(k) if event.attrs else None)
         self.rows.fold(*first)
 
     def _renewal(self, k: int) -> Renewal | None:

@@ -24,7 +24,7 @@ from tapegrad.compilation.computing import (
     scatter_varying,
 )
 from tapegrad.compilation.cotangents import Cotangents
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, is_active
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
 from tapegrad.compilation.memory import forget_steps
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
@@ -88,7 +88,7 @@ def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str
     return Kernel(partial, partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
 
 
-def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int]:
+def read_in_reverse(events: Events, roots: Iterable[Source]) -> set[int]:
     """Events whose values are read where these results have cotangents."""
     active, read = activity(events), set()
     reached = {source.value for source in roots if source.kind == RESULT}

@@ -16,9 +16,11 @@ import numpy as np
 
 from tapegrad.kernels import abi
 
-SHEET = 1 << 20  # bytes
-PLACES = 1 << 43  # of all sheets
+SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
+SHEET = 1 << SHEET_BITS  # bytes
+WITHIN, SHEETS = SHEET - 1, (1 << PLACE_BITS - SHEET_BITS) - 1  # masks
 PACKED = 1 << 12  # bytes of an array that has its place in a sheet, at most
+LINE = 64  # bytes of the processor's cache that are read at once
 
 
 NUMBERS = np.number, np.bool_, float
@@ -71,7 +73,7 @@ class Sheet:
     def __init__(self) -> None:
         self.memory = bytearray(SHEET)
         self.at = abi.address(np.frombuffer(self.memory, np.uint8))
-        self.seen: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+        self.seen: WeakValueDictionary[int, np.ndarray] | None = None
 
 
 class Packed:
@@ -88,7 +90,8 @@ class Packed:
         self._known: dict[Form, int] = {}  # their numbers
         self._sheets: list[Sheet | None] = []
         self._numbers: dict[int, int] = {}  # of these, by ids
-        self._free = 0  # from which place on there is room
+        self._free, self._end = 0, 0  # from which place on there is room, and up to which
+        self._shift = 0  # where the latest sheet begins in a line
         self._latest: tuple[int, Any] = -1, None  # the array that was asked for
 
     def __len__(self) -> int:
@@ -104,14 +107,17 @@ class Packed:
         word = self._words[k]
         if word < 0:
             return self._arrays[k]
-        (shape, dtype), sheet, at = self._place(word)
-        if sheet.seen and (found := sheet.seen.get(at)) is not None:
+        sheet: Any = self._sheets[word >> SHEET_BITS & SHEETS]
+        if sheet.seen is not None and (found := sheet.seen.get(word & WITHIN)) is not None:
             return found
-        found = np.ndarray(shape, dtype, sheet.memory, at)
+        shape, dtype = self._forms[word >> PLACE_BITS]
+        found = np.ndarray(shape, dtype, sheet.memory, word & WITHIN)
         self._latest = k, found
         return found
 
     def __setitem__(self, k: int, x: Any) -> None:
+        if self._latest[0] == k and self._latest[1] is x:
+            return
         word = self._words[k]
         if word >= 0 and type(x) is np.ndarray:
             _, sheet, at = self._place(word)
@@ -130,32 +136,27 @@ class Packed:
                 name,
                 value if type(value) in (int, tuple) else value[:] if type(value) is array else value.copy(),
             )
-        out._free = SHEET * len(out._sheets)
+        out._end = 0
         return out
 
     def append(self, x: Any) -> None:
         """Have an array or number, if it can be packed a copy."""
+        k = len(self._words)
         self._words.append(-1)
-        k = len(self) - 1
-        if isinstance(x, NUMBERS) or (type(x) is np.ndarray and x.flags.carray and x.flags.owndata):
+        if isinstance(x, NUMBERS):
             x = np.asarray(x)
-            if _is_packable(x):
-                self.room(k, x)[...] = x
-                return
-        self._arrays[k] = x
+        if type(x) is np.ndarray and x.flags.carray and x.flags.owndata and _is_packable(x):
+            self._find_room(k, x)
+            self[k][...] = x
+        else:
+            self._arrays[k] = x
 
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """As of `Values`."""
-        if not _is_packable(like):
-            self[k] = np.empty_like(like, subok=False)
+        if like.flags.c_contiguous and _is_packable(like):
+            self._find_room(k, like)
         else:
-            step = like.dtype.alignment
-            at = -(-self._free // step) * step
-            if at % SHEET == 0 or at % SHEET + like.nbytes > SHEET:
-                at = SHEET * len(self._sheets)
-                self._know(Sheet())
-            self._free = at + like.nbytes
-            self._put(k, (like.shape, like.dtype), at)
+            self[k] = np.empty_like(like, subok=False)
         return self[k]  # type: ignore[no-any-return]
 
     def share(self, k: int, other: Values | Packed) -> None:
@@ -173,6 +174,8 @@ class Packed:
         if word < 0:
             return self._arrays[k]  # type: ignore[no-any-return]
         (shape, dtype), sheet, at = self._place(word)
+        if sheet.seen is None:
+            sheet.seen = WeakValueDictionary()
         found = sheet.seen.get(at)
         if found is None:
             found = np.frombuffer(sheet.memory, dtype, math.prod(shape), at).reshape(shape)
@@ -201,7 +204,9 @@ class Packed:
     def nbytes(self) -> int:
         """As of `Values`."""
         places = np.array(self._words)
-        counts: list[int] = np.bincount(places[places >= 0] // PLACES, minlength=len(self._forms)).tolist()
+        counts: list[int] = np.bincount(
+            places[places >= 0] >> PLACE_BITS, minlength=len(self._forms)
+        ).tolist()
         sizes: list[int] = [math.prod(shape) * dtype.itemsize for shape, dtype in self._forms]
         alone: int = sum(x.nbytes for x in self._arrays.values() if x.flags.owndata)
         return alone + sum(n * size for n, size in zip(counts, sizes, strict=True))
@@ -209,26 +214,42 @@ class Packed:
     def trim(self) -> None:
         """As of `Values`."""
         words = np.array(self._words)
-        used = set(np.unique(words[words >= 0] % PLACES // SHEET).tolist())
+        used = set(np.unique(words[words >= 0] >> SHEET_BITS & SHEETS).tolist())
         self._words = self._words[:]  # without room for more
         for n, sheet in enumerate(self._sheets):
             if n not in used:
                 self._numbers.pop(id(sheet), None)
                 self._sheets[n] = None
+        self._end = 0
+
+    def _find_room(self, k: int, like: np.ndarray) -> None:
+        """Let number k be at the next place where such an array is aligned, in as few lines as can be."""
+        dtype, size = like.dtype, like.nbytes
+        step, at = dtype.alignment, self._free
+        at += -at % step
+        within = (self._shift + at) % LINE
+        if within + size > size + -size % LINE:
+            at += LINE - within
+        if at + size > self._end:
+            sheet = Sheet()
+            at, self._shift = SHEET * self._know(sheet), sheet.at % LINE
+            self._end = at + SHEET
+            at += -self._shift % LINE
+        self._free = at + size
+        self._put(k, (like.shape, dtype), at)
 
     def _place(self, word: int) -> tuple[Form, Sheet, int]:
         """The form, sheet and place there that a word tells."""
-        number, at = divmod(word % PLACES, SHEET)
-        sheet = self._sheets[number]
+        sheet = self._sheets[word >> SHEET_BITS & SHEETS]
         assert sheet is not None
-        return self._forms[word // PLACES], sheet, at
+        return self._forms[word >> PLACE_BITS], sheet, word & WITHIN
 
     def _put(self, k: int, form: Form, place: int) -> None:
         """Let number k be an array of a form at a place."""
         number = self._known.setdefault(form, len(self._forms))
         if number == len(self._forms):
             self._forms.append(form)
-        self._words[k] = number * PLACES + place
+        self._words[k] = number << PLACE_BITS | place
         self._arrays.pop(k, None)
         self._latest = -1, None
 
@@ -240,5 +261,5 @@ class Packed:
 
 
 def _is_packable(x: np.ndarray) -> bool:
-    """Whether an array is a small one of numbers in C order."""
-    return bool(0 < x.nbytes <= PACKED and x.flags.c_contiguous and x.dtype.kind in "biufc")
+    """Whether an array is a small one of numbers."""
+    return 0 < x.nbytes <= PACKED and x.dtype.kind in "biufc"

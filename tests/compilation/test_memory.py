@@ -1,5 +1,6 @@
 """Large arrays of programs, whose pages are given back, are right whatever a call does."""
 
+import copy
 import gc
 import os
 import subprocess
@@ -13,6 +14,7 @@ from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.compilation.steps import FORGOTTEN, NOTHING
+from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import SHADOWED
 
@@ -260,6 +262,48 @@ def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypa
     found, wanted = compiled.grad(x), tg.func.grad(compiled.plain)(x)
     np.testing.assert_allclose(found, wanted, rtol=1e-14)
     assert len(spoiled) == 80
+
+
+@pytest.mark.parametrize("dtype", ["d", "f", "?", "D", "h"])
+@pytest.mark.parametrize("size", [0, 1, 3, 112, PACKED, PACKED + 1])  # bytes
+def test_packed_values(size, dtype):
+    """What lies in sheets keeps its bits, apart from all else; others than the program may keep arrays."""
+    draw, packed = np.random.default_rng(0), Packed()
+    count = SHEET // PACKED + 2 if size == PACKED else 4
+    shapes = [(-(-size // np.dtype(dtype).itemsize),), (), (2, 1)] * count
+    given = [draw.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    for x in given:
+        packed.append(x[()] if x.ndim == 0 else x)
+    again = copy.copy(packed)
+    other = Packed()
+    for k, x in enumerate(given[:3]):
+        other.append(x)
+        again.share(k, other)
+        assert again.is_shared(k, other)
+    again.room(1, given[1])[...] = 5  # elsewhere
+    assert [x.tobytes() for x in other] == [x.tobytes() for x in given[:3]]
+    assert not again.is_shared(1, packed)
+    assert packed.is_shared(3, again)
+    assert packed.is_packed(1)
+    packed.trim()
+    for k, x in enumerate(given):
+        found = packed[k]
+        assert (found.dtype, found.shape, found.tobytes()) == (x.dtype, x.shape, x.tobytes())
+        places = abi.address(found) + np.array([0, x.nbytes - 1])
+        assert x.nbytes == 0 or np.ptp(places // LINE) < -(-x.nbytes // LINE) or not packed.is_packed(k)
+        assert found.flags.aligned and packed.is_packed(k) == (0 < x.nbytes <= PACKED)
+        packed[k] = found
+        assert packed.is_packed(k) == (0 < x.nbytes <= PACKED)
+    for k in (3, 5):
+        seen, other = packed.seen(k), packed.seen(k + 3)
+        assert packed.seen(k) is packed[k] is seen
+        assert not seen.ndim or (seen.base is not other.base) or not packed.is_packed(k)
+        if seen.size:
+            seen[...] = 1
+            assert (packed[k] == 1).all()
+    assert packed.nbytes() == sum(x.nbytes for x in given)
+    packed[1] = kept = np.ones(3)
+    assert packed[1] is kept and not packed.is_packed(1)
 
 
 @pytest.mark.parametrize(
