@@ -63,7 +63,8 @@ NO_SIZE = {
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
-    "compilation/traces.py": {"LIVE"},
+    "compilation/traces.py": {"LIVE", "MOST_STEPS"},  # by compilation/test_memory.py
+    "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},

@@ -31,7 +31,7 @@ class Cotangents:
 
     def _kinds(self) -> set[str]:
         """Dtypes of which there may be sums."""
-        return {x.dtype.char for x in self.program.values if x.dtype.char in "df"}
+        return self.program.values.kinds() & {"d", "f"}
 
     def _number(self, value: Any, dtype: np.dtype) -> np.ndarray:
         """A constant, an array for all that read one of these bits."""
@@ -72,7 +72,7 @@ class Cotangents:
 
     def _like(self, source: Source) -> np.ndarray:
         """A buffer for the cotangent of an argument or a result."""
-        value = self.program.buffer(source)
+        value = self.program.at_hand(source)
         return self._room(value.shape, value.dtype)
 
     def _hold(self, source: Source, ct: np.ndarray) -> None:
@@ -118,7 +118,7 @@ class Cotangents:
         self._drop(part)
 
     def _ndim(self, source: Source) -> int:
-        return int(self.program.buffer(source).ndim)
+        return int(self.program.at_hand(source).ndim)
 
     def _positive(self, part: np.ndarray, out: np.ndarray) -> None:
         if not self.rows.loop(np.positive, [part], out, out.size):
@@ -126,7 +126,7 @@ class Cotangents:
 
     def _whole(self, source: Source, ct: np.ndarray) -> np.ndarray:
         """A cotangent in an array of the result's shape, dense."""
-        value = self.program.buffer(source)
+        value = self.program.at_hand(source)
         if ct.shape == value.shape:
             return ct
         out = self._like(source)

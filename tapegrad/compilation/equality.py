@@ -19,21 +19,23 @@ def loosened(events: Events, known: Events, arguments: Sequence[np.ndarray]) -> 
     """
     if len(events) != len(known):
         return events
-    found = Events()
-    for x, y in zip(events, known, strict=True):
+    found = events.copy()
+    for k, (event, y) in enumerate(zip(events, known, strict=True)):
         background.pause()
+        x = event
         if x.op is y.op and x.op in TAKING and x.writes is None and not alike(x.attrs, y.attrs):
             source = x.operands[0]
             if source.kind < LIVE:
-                k = source.value
-                shape = np.shape(arguments[k] if source.kind == ARGUMENT else events[k].value)
+                of = arguments if source.kind == ARGUMENT else events.values
+                shape = np.shape(of[source.value])
                 x, y = _varied(x, shape), _varied(y, shape)
         if x.op is POWER and y.op is POWER and _is_loose(x.operands[1], y.operands[1]):
             x = x._replace(operands=(x.operands[0], Source(LIVE, x.operands[1].value)))
             y = y._replace(operands=(y.operands[0], x.operands[1]))
         if not is_same(x, y):
             return events
-        found.append(x)
+        if x is not event:
+            found[k] = x
     return found
 
 

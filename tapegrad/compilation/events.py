@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.compilation.methods import MEANT, UPDATES
 from tapegrad.compilation.passive import Operation, Passive
+from tapegrad.compilation.values import Packed, Values
 from tapegrad.core.base import Handle
 from tapegrad.core.functions import BY_SHAPES
 from tapegrad.kernels.replay import layout
@@ -139,6 +140,13 @@ class Event(NamedTuple):
 class Events(Sequence[Event]):
     """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
 
+    Parameters
+    ----------
+    events
+        The first ones.
+    are_many
+        Whether there will be so many that small values are to be packed.
+
     Attributes
     ----------
     ops, attrs, values
@@ -149,13 +157,13 @@ class Events(Sequence[Event]):
         Where the Tensors of their results were in the call that was learned from, if there was one.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, events: Iterable[Event] = (), are_many: bool = False) -> None:
         self.ops: list[Any] = []
         self.attrs: list[Attributes] = []
-        self.values: list[Any] = []
+        self.values: Values | Packed = Packed() if are_many else Values()
         self.sources: list[Source] = []
         self.addresses = array("q")
-        self._starts, self._operands = array("q", [0]), array("q")  # see `places`
+        self._starts, self._operands = array("i", [0]), array("i")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
         for event in events:
@@ -223,6 +231,10 @@ class Events(Sequence[Event]):
         if event[4:] == NO_MORE:
             del self._more[k]
 
+    def settle(self) -> None:
+        """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
+        self._more = dict(zip(array("q", self._more), self._more.values(), strict=True))
+
     def copy(self) -> Events:
         """Return the same operations, of which others may be said."""
         out = Events()
@@ -252,12 +264,13 @@ def is_without_errors(op: Operation) -> bool:
     return isinstance(op, WITHOUT_ERRORS) or op in PRODUCTS
 
 
-def activity(events: Sequence[Event]) -> Sequence[int]:
+def activity(events: Events) -> Sequence[int]:
     """Of which events the results depend on the arguments."""
     active = bytearray()
-    for event in events:
-        passive = isinstance(event.op, Passive)
-        active.append(not passive and any(is_active(source, active) for source in event.operands))
+    for k, op in enumerate(events.ops):
+        operands = (divmod(x, OPERAND_KINDS) for x in events.places(k))
+        depends = any(kind == ARGUMENT or (kind == RESULT and active[n]) for n, kind in operands)
+        active.append(depends and not isinstance(op, Passive))
     return active
 
 

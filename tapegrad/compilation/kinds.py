@@ -287,8 +287,11 @@ class _Work:
             self.kind.pace.see()
         matcher.by_python.clear()
         self.begin = self.call = None
-        if self.aside:
-            resume(self.aside.pop())
+        try:
+            if self.aside:
+                resume(self.aside.pop())
+        finally:
+            self.kind.learning.catch_up()
 
     def completed(
         self,

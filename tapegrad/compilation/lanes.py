@@ -56,8 +56,8 @@ def count_threads(path: Path, n: int, what: str, most: int) -> int:
 def _bytes_of_instance(path: Path, what: str) -> int:
     product = path.product if what in PRODUCTS else None
     values = (path if product is None else product).program.values
-    held = sum(x.nbytes for x in values if x.flags.owndata) + 1
-    return held * (path.program.values[path.result].size if what == JACOBIAN else 1)
+    rows: int = path.program.values[path.result].size if what == JACOBIAN else 1
+    return (values.nbytes() + 1) * rows
 
 
 class Taken(NamedTuple):

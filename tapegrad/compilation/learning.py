@@ -67,7 +67,10 @@ class Learning:
                 if not self.tasks:
                     function(*args)
             finally:
-                lock.release()
+                try:
+                    self.catch_up()
+                finally:
+                    lock.release()
 
     @property
     def learns(self) -> bool:
@@ -78,16 +81,30 @@ class Learning:
     # ------------------------------------------------------------ what a call asks for that has the lock
 
     def learn(self, learner: Learner) -> None:
-        """Let a path be made of a call that has been recorded and has ended."""
+        """Let a path be made of a call that has been recorded, when it has ended: see `catch_up`."""
         trace = learner.trace()
         if not learner.reason:
             seconds = SECONDS * len(trace.entries) / WIDTH
-            self._ask(functools.partial(self._make, trace, learner.found), trace.held, seconds)
+            task = functools.partial(self._make, trace, learner.found)
+            if self.at_once:
+                self.tasks.append(task)
+            else:
+                self._ask(task, trace.held, seconds)
             return
         self.reason = learner.reason
         self.attempts += 1
         if learner.is_too_large:
             self.attempts += MOST_PATHS // 2  # the next one is likely to have as many, and it takes long
+
+    def catch_up(self) -> None:
+        """Do what waits for the call to end, so that its tape is gone, where no thread does it."""
+        if not self.at_once:
+            return
+        try:
+            while self.tasks:
+                self._do(self.tasks.popleft())
+        finally:
+            self.tasks.clear()
 
     def renew(self, paths: Sequence[Path]) -> None:
         """Let other arrays be given to paths that the matcher had."""

@@ -330,7 +330,7 @@ class Matcher(Leaver):
     def _has_begun(self, path: Path, k: int) -> bool:
         """Whether the first k events of another path are those of this one, in the same buffers."""
         values = path.program.values
-        return len(values) >= k and (k == 0 or values[k - 1] is self.program.values[k - 1])
+        return len(values) >= k and (k == 0 or values.is_shared(k - 1, self.program.values))
 
     def is_complete(self, found: Any) -> bool:
         """Whether a call that has returned this has followed a path to its end."""

@@ -11,20 +11,20 @@ import functools
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.rows import Block, Rows, Step
+from tapegrad.compilation.rows import Block, Rows
+from tapegrad.compilation.steps import Step
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay import layout
 
 LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
 DONT_NEED = 4  # MADV_DONTNEED
-FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL)}
 
 
 @functools.cache
@@ -56,22 +56,22 @@ def forget_steps(rows: Rows) -> None:
     if len(rows) - begin <= (SOME_STEPS if begin else MOST_STEPS):
         return
     rows.settle()
-    found: dict[int, np.ndarray] = {}
-    for k in range(begin, len(rows)):
+    found: dict[int, Any] = {}
+
+    def is_small(step: Step) -> bool:
         background.pause()
-        step = rows.steps[k]
-        if step.kind not in FORGOTTEN:
-            continue
-        small = {}
+        memories = {}
         for x in (*step.reads, *step.writes):
             array = x.array if type(x) is Block else x
             owner = array if array.base is None else abi.owner_of(array)
-            if id(owner) not in found and owner.nbytes >= LARGE:
-                break
-            small[id(owner)] = owner
-        else:
-            found.update(small)
-            rows.steps[k] = FORGOTTEN[step.kind]
+            if owner.nbytes >= LARGE:
+                return False
+            memory = owner if owner.base is None else owner.base
+            memories[id(memory)] = memory
+        found.update(memories)
+        return True
+
+    rows.steps.forget(is_small)
     rows.kept += found.values()
 
 
@@ -104,8 +104,10 @@ class Releases:
         if reverse is None:
             late: dict[int, int] = {}
         else:
-            ends = (reverse.word(k, layout.ROW_GROUP) - 1 for k in range(len(reverse)))
-            late = {at: k for k, step in zip(ends, reverse.steps, strict=True) for at in _owners(step)}
+            late, begin = {}, 0
+            for end in reverse.group_ends():
+                late |= {at: end - 1 for step in reverse.steps[begin:end] for at in _owners(step)}
+                begin = end
         for at, x in large.items():
             if x.nbytes < smallest:
                 self.last.append(x)

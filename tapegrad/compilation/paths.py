@@ -140,7 +140,7 @@ class Path(Computation):
         seed = Source(RESULT, result), np.ones_like(value, order="C")
         super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
         self._releases = self._releases_of(program, self._reverse)
-        shared = program.values[: program.shared]  # of which the call at work may have some
+        shared = [*program.values.alone(program.shared)]  # of which the call at work may have some
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
         self.computed_by: Prepared | None = None
@@ -216,9 +216,9 @@ class Path(Computation):
         smallest = LARGE if self.wait else FRESH
         kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
         if reverse is None:
-            return Releases(program.rows, program.values, None, kept, smallest)
+            return Releases(program.rows, program.values.alone(), None, kept, smallest)
         kept += [x for x in reverse.gradients if x is not None]
-        arrays = [*program.values, *reverse.buffers]
+        arrays = [*program.values.alone(), *reverse.buffers]
         return Releases(program.rows, arrays, reverse.rows, kept, smallest)
 
     def _sparingly(self, pull: bool, reported: int) -> bool:

@@ -140,7 +140,10 @@ class Planning:
         plan = self._made
         assert plan is not None
         outputs = self._outputs(plan.targets)
-        known = [x.copy() if x is y else x for x, y in zip(self._outputs(), outputs, strict=True)]
+        known = [
+            x.copy() if np.may_share_memory(x, y) else x
+            for x, y in zip(self._outputs(), outputs, strict=True)
+        ]
         plan.watch(events)
         plan.spoil()
         if not plan.run(reported):

@@ -47,6 +47,7 @@ from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
 SIDE_BY_SIDE = 64  # numbers that calls bring
+IN_PLACE: Any = object()  # instead of what recording gave, where the buffer of the event has it
 
 
 def _longest_beginning(events: Sequence[Event], others: Sequence[Program]) -> tuple[Program | None, int]:
@@ -162,7 +163,7 @@ class Program:
             for buffer, x in zip(self.arguments, arguments, strict=True):
                 if buffer is not x:  # as another thread may be writing to it
                     buffer[...] = x
-        self.values: list[np.ndarray] = events.values  # up to the event at hand
+        self.values = events.values  # up to the event at hand
         self.read_only: set[int] = (
             set() if before is None else {k for k in before.read_only if k < self.shared}
         )
@@ -177,15 +178,18 @@ class Program:
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
-            ours = exact is None and event.known and _is_ours(event)
-            if exact is None:
-                given.append(np.asarray(event.value) if event.known else None)
+            ours = exact is None and event.known and (self.values.is_packed(k) or _is_ours(event))
             if before is not None and k < self.shared:
                 self._share(before, k, event, exact is None)
+                ours = False
             else:
                 self._add(event, k, k in unused, ours)
+            if exact is None:
+                is_there = ours and not self.views[k] and event.op is not BROADCAST
+                given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
             events[k] = self._own(event, k)
             forget_steps(self.rows)
+        self.values.trim()
         self.rows.seal()
         self.active = activity(events)
         self.owners: Sequence[int] = range(len(events))
@@ -215,7 +219,7 @@ class Program:
         elif view is None and ours:
             view = target = value
         elif view is None:
-            view = target = np.empty_like(value, subok=False)
+            view = target = self.values.room(k, value)
             give_back(view)  # it may be where something else was
             if event.known:
                 view[...] = event.value
@@ -223,8 +227,9 @@ class Program:
             self.read_only.add(k)
             view = view.view()
             view.flags.writeable = False
-        self.values[k] = view
-        self._compute(event, k, view if target is None else target, target is None or unused)
+        if view is not target:
+            self.values[k] = view
+        self._compute(event, k, operands, view if target is None else target, target is None or unused)
 
     def _operands(self, event: Event, live: list[Any]) -> list[Any]:
         """Return the buffers of an event's operands, and keep those that are of no argument or result."""
@@ -239,13 +244,13 @@ class Program:
         """
         for k in range(self.shared):  # where it may be in the very buffers
             given[k] = None if given[k] is None else given[k].copy()
-        shared = self.values[: self.shared]  # of which the call that is learned from may have some
-        releases = Releases(self.rows, self.values, kept=[*self.arguments, *self.brought(), *shared])
+        shared = self.values.alone(self.shared)  # of which the call that is learned from may have some
+        releases = Releases(self.rows, self.values.alone(), kept=[*self.arguments, *self.brought(), *shared])
         exact = bytearray()
         with np.errstate(all="ignore"):
             for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
                 y, given[k] = given[k], None
-                y = x.copy() if y is x else y
+                y = x.copy() if y is IN_PLACE else y
                 if k < self.shared and not shared_exact[k] and event.op is not POWER:
                     target = self.target(k)
                     if target is not None and y is not None:
@@ -308,7 +313,7 @@ class Program:
         """Return what takes the value of an event; nothing for views."""
         if self.views[k] or self.events.ops[k] is BROADCAST:
             return None
-        value = self.values[k]
+        value: np.ndarray = self.values[k]
         return value.base if k in self.read_only else value
 
     @property
@@ -323,24 +328,26 @@ class Program:
     def _own(self, event: Event, k: int) -> Event:
         """An event that keeps no arrays but those of the program."""
         operands, attrs, value = event.operands, self.attrs[k], self.values[k]
-        for q, (source, x) in enumerate(zip(operands, self.live(k), strict=True)):
+        for q, source in enumerate(operands):
             if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
-                operands = (*operands[:q], Source(LIVE, x), *operands[q + 1 :])
+                operands = (*operands[:q], Source(LIVE, self.live(k)[q]), *operands[q + 1 :])
         return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
-        for source, to in zip(event.operands, self._operands(event, before.live(k)), strict=True):
+        operands = self._operands(event, before.live(k))
+        for source, to in zip(event.operands, operands, strict=True):
             if filled and source.kind == LIVE:
                 self.copies.take(to, source.value)
         mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
         if filled and mine is not None and theirs is not None:
             theirs.take(mine.latest())
         event = event._replace(attrs=before.attrs[k])
-        self.attrs[k], self.values[k] = before.attrs[k], before.values[k]
+        self.attrs[k] = before.attrs[k]
+        self.values.share(k, before.values)
         self.views.append(before.views[k])
         target = before.target(k)
-        self._compute(event, k, self.values[k] if target is None else target, target is None)
+        self._compute(event, k, operands, self.values[k] if target is None else target, target is None)
 
     def _attributes(self, event: Event) -> Attributes:
         """The attributes of an event: its own, where calls bring others."""
@@ -359,12 +366,16 @@ class Program:
         return Program(self.events.copy(), self.arguments, others, self.exact)
 
     def buffer(self, source: Source) -> Any:
-        """Return where the value of an argument or a result is."""
+        """Return where the value of an argument or a result is, the same array to all who keep it."""
+        return self.arguments[source.value] if source.kind == ARGUMENT else self.values.seen(source.value)
+
+    def at_hand(self, source: Source) -> Any:
+        """As `buffer`, an array that nobody keeps for longer than the program."""
         return (self.arguments if source.kind == ARGUMENT else self.values)[source.value]
 
     def _operand(self, source: Source, event: Event) -> Any:
         if source.kind < LIVE:
-            return self.buffer(source)
+            return self.at_hand(source)
         if source.kind == FIXED:
             return source.value
         value = source.value
@@ -374,7 +385,7 @@ class Program:
             return self._beside(np.array(value))
         if not isinstance(event.op, Passive):
             return self._beside(np.array(value, np.asarray(event.value).dtype))
-        others = [x if x.kind >= LIVE else self.buffer(x) for x in event.operands]
+        others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
         kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
         return self._beside(np.array(value, np.result_type(*kinds)))  # which it is compared in
 
@@ -388,12 +399,12 @@ class Program:
         out[...] = x
         return out
 
-    def _compute(self, event: Event, k: int, out: np.ndarray, known: bool) -> None:
+    def _compute(self, event: Event, k: int, operands: list[Any], out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:
             self.rows.nothing()
             return
         first = len(self.rows), len(self.rows.kept)
-        compute(self.rows, event, self.live(k), out, renewal=self._renewal(k) if event.attrs else None)
+        compute(self.rows, event, operands, out, renewal=self._renewal(k) if event.attrs else None)
         self.rows.fold(*first)
 
     def _renewal(self, k: int) -> Renewal | None:

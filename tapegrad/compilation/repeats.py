@@ -148,7 +148,7 @@ class Reading:
     def _part(self, part: Part, before: int) -> tuple[np.ndarray, ...]:
         """Of rows the tokens and how many operands they have, and of these what is told of accesses."""
         rows, begin, end, _ = part
-        starts = np.frombuffer(rows.starts, np.int64)[begin:end]
+        starts = np.frombuffer(rows.starts, np.int32)[begin:end]
         at, which = np.unique(rows.table[starts + layout.ROW_FORM], return_inverse=True)
         forms = [rows.form_at(int(x)) for x in at]
         ours = np.array([is_small(form) for form in forms], bool)
@@ -284,7 +284,7 @@ def _latest(first: np.ndarray, write: np.ndarray) -> np.ndarray:
 def count_alone(part: Part) -> int:
     """How many rows no repeat has, as they are not over a few elements."""
     rows = part.rows
-    starts = np.frombuffer(rows.starts, np.int64)[part.begin : part.end]
+    starts = np.frombuffer(rows.starts, np.int32)[part.begin : part.end]
     at, counts = np.unique(rows.table[starts + layout.ROW_FORM], return_counts=True)
     return sum(int(n) for x, n in zip(at, counts, strict=True) if not is_small(rows.form_at(int(x))))
 

@@ -24,7 +24,7 @@ from tapegrad.compilation.computing import (
     scatter_varying,
 )
 from tapegrad.compilation.cotangents import Cotangents
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source, activity, is_active
+from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
 from tapegrad.compilation.memory import forget_steps
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
@@ -88,7 +88,7 @@ def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str
     return Kernel(partial, partial, tuple(names), cotangent, table.kernel(number, abi.CODES[char]))
 
 
-def read_in_reverse(events: Sequence[Event], roots: Iterable[Source]) -> set[int]:
+def read_in_reverse(events: Events, roots: Iterable[Source]) -> set[int]:
     """Events whose values are read where these results have cotangents."""
     active, read = activity(events), set()
     reached = {source.value for source in roots if source.kind == RESULT}
@@ -228,7 +228,7 @@ class Reverse(Cotangents):
         target, first = self._target(source)
         window = view_of(event.op, event.attrs, target)
         if window is None:  # of an array in Fortran's order
-            self._rule(event, self._whole(mine, ct), [operand], self.program.buffer(mine), [0])
+            self._rule(event, self._whole(mine, ct), [operand], self.program.at_hand(mine), [0])
             return
         if first and window.size == target.size:
             self.rows.call(np.positive, [ct, window])
@@ -419,7 +419,7 @@ class Reverse(Cotangents):
         if stretched and ct.ndim:
             ct = self._summed_to(np.broadcast_to(ct, out.shape), source)
         elif (summed or stretched) and ct.ndim == 0:
-            factor *= out.size // self.program.buffer(source).size
+            factor *= out.size // self.program.at_hand(source).size
         part: Any = ct
         if factor != 1:
             if ct.ndim == 0:
@@ -476,7 +476,7 @@ class Reverse(Cotangents):
 
     def _how_broadcast(self, source: Source, out: np.ndarray) -> tuple[bool, bool]:
         """Whether an operand is a number and the result an array; whether it has axes and was broadcast."""
-        shape = self.program.buffer(source).shape
+        shape = self.program.at_hand(source).shape
         return not shape and out.ndim > 0, bool(shape) and shape != out.shape
 
     def _collect(self, source: Source, part: Any, summed: bool, stretched: bool, out: np.ndarray) -> None:

@@ -329,7 +329,7 @@ class Rolled(Prepared):
             background.pause()
             part, row = self._reading.locate(k)
             rows = part.rows
-            if not row or rows.word(row, layout.ROW_GROUP) != rows.word(row - 1, layout.ROW_GROUP):
+            if rows.begins_group(row):
                 self.rows.divide()
             self.rows.repeat(rows, row, not part.reported)
 

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from tapegrad.compilation.loops import (
     inner_loop,
     signature,
 )
+from tapegrad.compilation.steps import NOTHING, Step, Steps
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -69,17 +71,6 @@ class Kernel(NamedTuple):
     address: Address
 
 
-class Step(NamedTuple):
-    """What a row does: its kind, a ufunc, `Kernel` or function, and the arrays that it reads and writes."""
-
-    kind: int
-    function: Any = None
-    reads: tuple[Any, ...] = ()
-    writes: tuple[Any, ...] = ()
-    extent: int = 0
-
-
-NOTHING = Step(layout.BY_LOOP)
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
@@ -104,8 +95,8 @@ class Rows:
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
-        self.words, self.starts = array("q"), array("q")  # of all rows, and with which of them each begins
-        self.steps: list[Step] = []
+        self.words, self.starts = array("q"), array("i")  # of all rows, and with which of them each begins
+        self.steps = Steps()
         self.forms: dict[tuple[int, ...], Form] = {}
         self._forms: dict[Address, Form] = {}
         self._known: dict[Any, tuple[Address, int]] = {}  # forms of loops and kernels, by how operands look
@@ -113,6 +104,7 @@ class Rows:
         self.divisions: set[int] = set()  # rows with which a group begins
         self.settled = 0  # of so many rows the groups are known: where these begin
         self._begins, self._sums, self._work = array("q"), set[Address](), 0
+        self._blocks: list[tuple[int, int, Address]] = []  # of rows from one to before another
         self.kept: list[Any] = []  # what rows know by address
         self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
@@ -180,17 +172,18 @@ class Rows:
     def describe_call(self, function: Any, args: Sequence[Any]) -> None:
         """Say that the latest call gives what another one does, as which a plan is to see it."""
         self.kept.append((function, tuple(args)))
-        self.steps[-1] = self.steps[-1]._replace(function=(function, tuple(args)))
+        self.steps.replace(function=(function, tuple(args)))
 
     def fold(self, first: int, kept: int) -> None:
         """Let all rows from a number on be one, by what is kept from a number on; none is Python's."""
         if len(self) - first < 2:
             return
         inner, at = Rows(), self.starts[first]
-        inner.words, inner.steps, inner.kept = self.words[at:], self.steps[first:], self.kept[kept:]
+        inner.words, inner.kept = self.words[at:], self.kept[kept:]
         inner.forms, inner._forms, inner._known = self.forms, self._forms, self._known
-        inner.starts = array("q", (start - at for start in self.starts[first:]))
-        del self.words[at:], self.starts[first:], self.steps[first:]
+        inner.starts = array("i", (start - at for start in self.starts[first:]))
+        inner.steps = Steps(self.steps.cut(first))
+        del self.words[at:], self.starts[first:]
         inner.seal()
         reads = tuple(x for step in inner.steps for x in step.reads)
         writes = tuple(x for step in inner.steps for x in step.writes)
@@ -410,8 +403,7 @@ class Rows:
     def in_blocks(self, first: int, ends: Sequence[int]) -> None:
         """Say where blocks of the rows from `first` on begin, and where the last one ends."""
         blocks = self.keep(np.array(ends, np.int64))
-        for k in range(first, len(self)):
-            self.words[self.starts[k] + layout.ROW_BLOCKS] = abi.address(blocks)
+        self._blocks.append((first, len(self), abi.address(blocks)))
 
     def _add(
         self, step: Step, function: int, data: int, operands: Sequence[Any], clears: bool = False,
@@ -425,7 +417,7 @@ class Rows:
     ) -> None:
         """Add a row whose words behind the first ones are the addresses of arrays, or others."""
         self.starts.append(len(self.words))
-        self.words.fromlist([form, 0, 0, *map(abi.address, arrays), *words])
+        self.words.fromlist([form, *map(abi.address, arrays), *words])
         self.steps.append(step)
 
     def _form_of(
@@ -449,12 +441,21 @@ class Rows:
     def seal(self) -> None:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
-            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int64)
+            self.words, self.starts = self.words[:], self.starts[:]  # without room for more
+            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int32)
             self.settle()
-            begins = np.array([*self._begins, len(self)])
-            self.table[starts + layout.ROW_GROUP] = np.repeat(begins[1:], np.diff(begins))
+            groups = np.zeros((len(self._begins), layout.GROUP_WORDS), np.int64)
+            groups[:, layout.GROUP_END] = self.group_ends()
+            for first, end, blocks in self._blocks:
+                groups[
+                    bisect_left(self._begins, first) : bisect_left(self._begins, end), layout.GROUP_BLOCKS
+                ] = blocks
             self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
             self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
+            self.state[layout.GROUPS], self.state[layout.GROUP_COUNT] = (
+                abi.address(self.keep(groups)),
+                len(groups),
+            )
         for word, name in (
             (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
             (layout.ADD_REFERENCE, "Py_IncRef"),
@@ -493,6 +494,15 @@ class Rows:
             if summed is not None:
                 sums.add(summed)
         self.settled = len(self)
+
+    def group_ends(self) -> list[int]:
+        """Return the rows behind the groups, in order."""
+        return [*self._begins[1:], len(self)]
+
+    def begins_group(self, k: int) -> bool:
+        """Whether a group begins with a row."""
+        place = bisect_left(self._begins, k)
+        return place < len(self._begins) and self._begins[place] == k
 
     def _grouped(self, k: int) -> tuple[bool, int]:
         """Whether a row may be in a group, and over how many elements."""

@@ -12,7 +12,8 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import TYPES, can_emit
 from tapegrad.compilation.loops import INITIAL
-from tapegrad.compilation.rows import Block, Rows, Step, is_dense, step_of
+from tapegrad.compilation.rows import Block, Rows, is_dense, step_of
+from tapegrad.compilation.steps import Step
 from tapegrad.compilation.stretching import Stretch, cut, stretch
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.compilation import background
+from tapegrad.compilation import background, memory
 from tapegrad.compilation.events import (
     ARGUMENT,
     FIXED,
@@ -78,9 +78,9 @@ class Trace(NamedTuple):
         """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
         known = _Found(self.histories)
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
-        events = Events()
         entries, count = self.entries, len(self.entries) // WIDTH
         used = _used(entries) if FLAT in entries[2::WIDTH] else set()
+        events = Events((), _number_of_events(entries, used) > memory.MOST_STEPS)
         entries.reverse()  # as the last ones are taken off in no time
         numbers = array("q")  # of events, by those of their entries
         for k in range(count):
@@ -96,10 +96,8 @@ class Trace(NamedTuple):
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
             attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
             sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
-            if k in self.calls:
-                call = _with_sources(self.calls[k], known)
-            else:
-                call = _compared(op, sources) if serial == FLAT and type(given) is not list else None
+            compared = serial == FLAT and type(given) is not list and k not in self.calls
+            call = _compared(op, sources) if compared else None
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)
@@ -111,15 +109,27 @@ class Trace(NamedTuple):
             more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
             events.addresses.append(handle)
-        for k, call in self.calls.items():
-            if call.events > 1 and numbers[k] != NOWHERE:
-                n = numbers[k]
-                whole = list(numbers[k : k + call.events]) == [*range(n, n + call.events)]
+        events.settle()
+        for k, called in self.calls.items():
+            n = numbers[k]
+            if n == NOWHERE:
+                continue
+            events[n] = events[n]._replace(call=_with_sources(called, known))
+            if called.events > 1:
+                whole = list(numbers[k : k + called.events]) == [*range(n, n + called.events)]
                 events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
         source = known.get(found)
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
+
+
+def _number_of_events(entries: Sequence[Any], used: Collection[History]) -> int:
+    """Of how many operations a program is made."""
+    flat = (k for k, serial in enumerate(entries[2::WIDTH]) if serial == FLAT)
+    return len(entries) // WIDTH - sum(
+        History(*entries[WIDTH * k + 1 : WIDTH * k + 4]) not in used for k in flat
+    )
 
 
 def operands_of(entry: Sequence[Any]) -> list[Any]:

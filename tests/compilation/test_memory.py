@@ -1,5 +1,6 @@
 """Large arrays of programs, whose pages are given back, are right whatever a call does."""
 
+import copy
 import gc
 import os
 import subprocess
@@ -12,9 +13,10 @@ import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
-from tapegrad.compilation.rows import NOTHING
+from tapegrad.compilation.steps import FORGOTTEN, NOTHING
+from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import ROW_GROUP, SHADOWED
+from tapegrad.kernels.replay.layout import SHADOWED
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 CALLS = 9
@@ -235,7 +237,7 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
     assert releases.later
     for k, arrays in releases.later.items():
-        assert path.reverse.rows.word(k, ROW_GROUP) == k + 1  # a group knows blocks of its own
+        assert k + 1 in path.reverse.rows.group_ends()  # a group knows blocks of its own
         later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
@@ -253,13 +255,55 @@ def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypa
     (kind,) = compiled._kinds.values()
     path = kind.matcher.paths[0]
     for rows, is_long in ((path.program.rows, most < 8), (path.reverse.rows, most < 1 << 14)):
-        loops = [step for step in rows.steps if step.kind in memory.FORGOTTEN and step != NOTHING]
+        loops = [step for step in rows.steps if step.kind in FORGOTTEN and step != NOTHING]
         assert loops or is_long
         assert all(step.reads for step in loops) or (is_long and n < LARGE // 8)
     x = np.linspace(-1.0, 1.0, n + 1)
     found, wanted = compiled.grad(x), tg.func.grad(compiled.plain)(x)
     np.testing.assert_allclose(found, wanted, rtol=1e-14)
     assert len(spoiled) == 80
+
+
+@pytest.mark.parametrize("dtype", ["d", "f", "?", "D", "h"])
+@pytest.mark.parametrize("size", [0, 1, 3, 112, PACKED, PACKED + 1])  # bytes
+def test_packed_values(size, dtype):
+    """What lies in sheets keeps its bits, apart from all else; others than the program may keep arrays."""
+    draw, packed = np.random.default_rng(0), Packed()
+    count = SHEET // PACKED + 2 if size == PACKED else 4
+    shapes = [(-(-size // np.dtype(dtype).itemsize),), (), (2, 1)] * count
+    given = [draw.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    for x in given:
+        packed.append(x[()] if x.ndim == 0 else x)
+    again = copy.copy(packed)
+    other = Packed()
+    for k, x in enumerate(given[:3]):
+        other.append(x)
+        again.share(k, other)
+        assert again.is_shared(k, other)
+    again.room(1, given[1])[...] = 5  # elsewhere
+    assert [x.tobytes() for x in other] == [x.tobytes() for x in given[:3]]
+    assert not again.is_shared(1, packed)
+    assert packed.is_shared(3, again)
+    assert packed.is_packed(1)
+    packed.trim()
+    for k, x in enumerate(given):
+        found = packed[k]
+        assert (found.dtype, found.shape, found.tobytes()) == (x.dtype, x.shape, x.tobytes())
+        places = abi.address(found) + np.array([0, x.nbytes - 1])
+        assert x.nbytes == 0 or np.ptp(places // LINE) < -(-x.nbytes // LINE) or not packed.is_packed(k)
+        assert found.flags.aligned and packed.is_packed(k) == (0 < x.nbytes <= PACKED)
+        packed[k] = found
+        assert packed.is_packed(k) == (0 < x.nbytes <= PACKED)
+    for k in (3, 5):
+        seen, other = packed.seen(k), packed.seen(k + 3)
+        assert packed.seen(k) is packed[k] is seen
+        assert not seen.ndim or (seen.base is not other.base) or not packed.is_packed(k)
+        if seen.size:
+            seen[...] = 1
+            assert (packed[k] == 1).all()
+    assert packed.nbytes() == sum(x.nbytes for x in given)
+    packed[1] = kept = np.ones(3)
+    assert packed[1] is kept and not packed.is_packed(1)
 
 
 @pytest.mark.parametrize(

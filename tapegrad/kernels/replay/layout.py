@@ -365,9 +365,10 @@ READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
 # Tensor keeps what refers to it weakly, what runs the rows in reverse, and how many there are. For a
 # function of Python's: the first row and the end, where it came to, which errors of numbers are told,
 # whether none of the user's Python has run, so that nobody can have a Tensor, and where False and True are.
-# With which word each row begins ROW_STARTS says, where that lies. A row: where its form lies, the row
-# behind its group, where the blocks of its group begin, and the end, or 0 where all have as many elements;
-# the addresses of the operands, or the objects that a function of Python's is called with. Its form, which
+# With which word each row begins ROW_STARTS says, half words that lie there. A row: where its form lies; the
+# addresses of the operands, or the objects that a function of Python's is called with. Of each group GROUPS
+# has the row behind it, and where its blocks begin, and the end, or 0 where all have as many elements; there
+# are GROUP_COUNT. The form of a row, which
 # it shares with rows that do the same elsewhere: what it does, a function with its data, over how many
 # elements, how many operands, whether its loop clears flags of errors; of the operands by how many bytes
 # for each element they advance, and the strides of a ufunc's loop: 0 for a number. What only a group knows
@@ -384,10 +385,11 @@ READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,
     FIRST_ROW, END_ROW, CAME_TO, REPORTED, ADD_REFERENCE, RUNS_LONG, RELEASE_LOCK, TAKE_LOCK, ROW_STARTS,
-    SKIPS_PYTHON, NO_AND_YES, RUN_WORDS,
-) = *range(26), 27  # fmt: skip
+    SKIPS_PYTHON, GROUPS, GROUP_COUNT, NO_AND_YES, RUN_WORDS,
+) = *range(28), 29  # fmt: skip
 ROW_OPERANDS, PROGRAM_BLOCK = 8, 1024  # operands at most; elements of a block
-ROW_FORM, ROW_GROUP, ROW_BLOCKS, ROW_PLACES = range(4)
+GROUP_END, GROUP_BLOCKS, GROUP_WORDS = range(3)
+ROW_FORM, ROW_PLACES = range(2)
 SCALED_OPERAND, SCALED_SIZE, SCALED_BY, ROW_STEPS = range(ROW_PLACES + 3, ROW_PLACES + 7)  # of a product
 FORM_KIND, FORM_FUNCTION, FORM_DATA, FORM_EXTENT, FORM_COUNT, FORM_CLEARS, FORM_STRIDES = range(7)
 RUN_ROWS, RUN_ALL, RUN_PLAN, GIVE_FUNCTION, MOVE_WORDS = range(5)

@@ -4,7 +4,7 @@ Rows that follow each other over as many elements are a group: it is run block b
 writes the next one finds in the nearest cache.
 """
 
-from tapegrad.kernels.dialect import address, call, copy, f32, f64, i64, invoke, obj, stack
+from tapegrad.kernels.dialect import address, call, copy, f32, f64, i32, i64, invoke, obj, stack
 from tapegrad.kernels.replay.layout import *
 
 
@@ -26,7 +26,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
 
     Without Python's lock where rows run long, have no Tensors that somebody may ask for and call no Python.
     """
-    s, row, thread = i64(state), begin, 0
+    s, row, thread, group = i64(state), begin, 0, group_of(state, begin)
     while row < end:
         at = row_at(state, row)
         form = i64(i64(at).row_form)
@@ -47,6 +47,7 @@ def rows_from(state: int, begin: int, end: int) -> int:
                 if came < count:
                     return row
             row += 1
+            group += 8 * GROUP_WORDS
             continue
         if s.runs_long != 0 and s.event_count == 0 and thread == 0:
             thread = call(s.release_lock)
@@ -62,10 +63,11 @@ def rows_from(state: int, begin: int, end: int) -> int:
                 multiply(at)
             row += 1
         else:
-            stop = min(end, i64(at).row_group)
-            if run_group(state, row, stop) == 0:
+            stop = min(end, i64(group).group_end)
+            if run_group(state, row, stop, i64(group).group_blocks) == 0:
                 s[ABANDONED] = 1
             row = stop
+        group += 8 * GROUP_WORDS
     take_lock(state, thread)
     return end
 
@@ -73,7 +75,20 @@ def rows_from(state: int, begin: int, end: int) -> int:
 def row_at(state: int, row: int) -> int:
     """Where a row is."""
     s = i64(state)
-    return s.program_rows + 8 * i64(s.row_starts)[row]
+    return s.program_rows + 8 * i32(s.row_starts)[row]
+
+
+def group_of(state: int, row: int) -> int:
+    """Where the words of the group of a row are: the first one that ends behind it."""
+    s = i64(state)
+    low, high = 0, s.group_count
+    while low < high:
+        middle = (low + high) // 2
+        if i64(s.groups)[GROUP_WORDS * middle] <= row:
+            low = middle + 1
+        else:
+            high = middle
+    return s.groups + 8 * GROUP_WORDS * low
 
 
 def take_lock(state: int, thread: int) -> int:
@@ -91,10 +106,10 @@ def note_errors(state: int, at: int) -> int:
     return 1
 
 
-def run_group(state: int, begin: int, end: int) -> int:
+def run_group(state: int, begin: int, end: int, blocks: int) -> int:
     """Run rows from `begin` to before `end` block by block; 0 where one has found that it cannot be."""
-    first, low, k, good = i64(row_at(state, begin)), 0, 0, 1
-    extent, blocks = i64(first.row_form).form_extent, first.row_blocks
+    low, k, good = 0, 0, 1
+    extent = i64(i64(row_at(state, begin)).row_form).form_extent
     while low < extent:
         high = min(low + PROGRAM_BLOCK, extent)
         if blocks != 0:
