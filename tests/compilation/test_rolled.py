@@ -211,9 +211,9 @@ def test_few_rows_are_no_loop(more, monkeypatch):
     assert is_rolled() is (more == 0)
 
 
-def test_rows_over_arrays_are_not_looked_through(monkeypatch):
-    """Of many that takes memory and time."""
-    x, searched = np.array([0.5, 0.25]), []
+def test_rows_over_large_arrays_are_not_looked_through(monkeypatch):
+    """If they have more elements than a turn takes; of many that takes memory and time."""
+    x, searched = np.linspace(0.25, 0.5, MOST_ELEMENTS + 1), []
     monkeypatch.setattr(rolling, "find_repeats", lambda tokens: searched.append(tokens) or [])
 
     def f(x):
