@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd.traced_rules import MOST_TRACED
 from tapegrad.compilation import (
     arena,
     background,
@@ -1094,3 +1095,23 @@ def test_a_sum_is_in_the_group_of_what_it_sums(monkeypatch):
         compiled.grad(np.ones((300, 20)), np.ones((300, 1)))
     assert [x.rows.calls for x in made] == [False]  # NumPy sums nothing
     assert made[0].kernels == 3  # of the rows that are summed; of what these give; in reverse
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_rows_know_the_derivative_of_large_arrays_that_are_stacked(axis):
+    """Whose rule is not traced, as it would be run on their values."""
+
+    def f(x):
+        return np.sum(
+            np.stack([x * 2.0, np.sin(x), x * x], axis) ** 2
+            * np.linspace(0.0, 1.0, 3 * x.size).reshape(shape)
+        )
+
+    x = np.linspace(-1.0, 1.0, MOST_TRACED // 3 + 3).reshape(2, -1)
+    shape = np.stack([x, x, x], axis).shape
+    compiled = tg.compile(f, wait=True)
+    for k in range(5):
+        found, wanted = compiled.grad(x * k), tg.func.grad(f)(x * k)
+        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
+    ((way,),) = [kind.ways for kind in compiled.explain().kinds]
+    assert not way.by_python
