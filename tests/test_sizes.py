@@ -53,7 +53,7 @@ NO_SIZE = {
     "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
-    "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
+    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},

@@ -20,6 +20,7 @@ from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse
 from tapegrad.compilation.varying import ELEMENT
 from tapegrad.core.dispatch import is_view_of
+from tapegrad.kernels import abi
 from tapegrad.kernels.locks import run_beside
 from tapegrad.ops import MEANING, REGISTRY
 from tapegrad.ops.lanes import along
@@ -56,7 +57,7 @@ def count_threads(path: Path, n: int, what: str, most: int) -> int:
 def _bytes_of_instance(path: Path, what: str) -> int:
     product = path.product if what in PRODUCTS else None
     values = (path if product is None else product).program.values
-    held = sum(x.nbytes for x in values if x.flags.owndata) + 1
+    held = sum(x.nbytes for x in values if abi.owner_of(x) is x) + 1
     return held * (path.program.values[path.result].size if what == JACOBIAN else 1)
 
 

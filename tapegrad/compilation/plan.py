@@ -18,7 +18,7 @@ from tapegrad.compilation.explanation import several
 from tapegrad.compilation.fusing import can_emit, emit_kernel
 from tapegrad.compilation.handing import targets_of
 from tapegrad.compilation.loops import INITIAL, signature
-from tapegrad.compilation.memory import give_back
+from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.compilation.prepared import Prepared
 from tapegrad.compilation.rows import Block, Rows
 from tapegrad.compilation.scheduling import (
@@ -139,8 +139,7 @@ class Plan(Prepared):
     def whole(self, block: Operand, extent: int) -> Operand:
         """An array for what other groups are to know of a block too."""
         if block.at not in self.wholes:
-            whole = self.rows.keep(np.empty(extent, block.char))
-            give_back(whole)  # as it will have its place in the arena
+            whole = self.rows.keep(zeros((extent,), np.dtype(block.char)))  # of which the arena has the pages
             self.wholes[block.at] = describe(whole)
         return self.wholes[block.at]
 

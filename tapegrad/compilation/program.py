@@ -30,7 +30,7 @@ from tapegrad.compilation.events import (
     activity,
     is_number_view,
 )
-from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
+from tapegrad.compilation.memory import LARGE, Releases, empty_like, forget_steps
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.compilation.varying import (
@@ -211,8 +211,7 @@ class Program:
         elif view is None and ours:
             view = target = value
         elif view is None:
-            view = target = np.empty_like(value, subok=False)
-            give_back(view)  # it may be where something else was
+            view = target = empty_like(value)
             if event.known:
                 view[...] = event.value
         if not value.flags.writeable and view.flags.writeable:
