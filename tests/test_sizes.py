@@ -67,7 +67,7 @@ NO_SIZE = {
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},
     "compilation/fusing.py": {"UNROLLED", "CHUNK"},
     "compilation/plan.py": {"BLOCK"},
-    "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses

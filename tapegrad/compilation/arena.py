@@ -63,12 +63,14 @@ class Arena:
     ----------
     memory
         The array, of bytes.
+    is_fixed
+        Whether anything else knows it than addresses.
     """
 
     def __init__(self, uses: Iterable[Iterable[Use]]) -> None:
         self._lives = sorted((x for x in map(_Life, uses) if x.is_ours), key=lambda x: x.low)
         self._lows = [x.low for x in self._lives]
-        self.memory = np.zeros(0, np.uint8)
+        self.memory, self.is_fixed = np.zeros(0, np.uint8), False
 
     def allocate(self, addresses: Iterable[Address]) -> None:
         """Find places for what these addresses lie in."""
@@ -105,6 +107,7 @@ class Arena:
         if isinstance(x, np.ndarray):
             if x.size == 0 or self.place(byte_bounds(x)[0]) == byte_bounds(x)[0]:
                 return x
+            self.is_fixed = True
             offset = self.place(abi.address(x)) - self._at
             return np.ndarray(x.shape, x.dtype, self.memory.data, offset, x.strides)
         if isinstance(x, tuple):

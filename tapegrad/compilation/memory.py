@@ -65,9 +65,7 @@ def empty_like(x: np.ndarray) -> np.ndarray:
     return out if out.nbytes < LARGE or _advise() is None else _in_pages(out.shape, out.dtype, out.strides)
 
 
-def _in_pages(
-    shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None
-) -> np.ndarray:
+def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
     pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if nbytes >= HUGE:

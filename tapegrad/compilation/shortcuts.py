@@ -151,6 +151,8 @@ class Shortcut:
             try:
                 self._kind.calls += 1
                 self._asked, work.begin = (wanted, args), self._begin_again
+                if plan.borrows:
+                    plan.begin()
                 if len(args) == 1:
                     found = self._follow(matcher.words, words, self._f, matcher.arguments[0])
                 else:
@@ -170,6 +172,8 @@ class Shortcut:
                 matcher.leave(f"{type(error).__name__} was raised")
                 raise
         finally:
+            if plan.borrows:
+                plan.end()
             if known:
                 self._kind.in_vain, work.begin = 0, None
             else:

@@ -1,10 +1,12 @@
 """Fused kernels of `tapegrad.compile`: they give what rows give; when they are made, kept and not used."""
 
 import gc
+import mmap
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -18,6 +20,7 @@ from tapegrad.compilation import (
     arena,
     background,
     fusing,
+    handing,
     memory,
     pace,
     plan,
@@ -29,7 +32,7 @@ from tapegrad.compilation import (
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.paths import MOST_PLANS
 from tapegrad.compilation.rows import OFTEN, Rows
-from tapegrad.compilation.scheduling import MOST_TASKS
+from tapegrad.compilation.scheduling import MOST_PARTS, MOST_TASKS
 from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache, programs
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
@@ -498,6 +501,86 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     (made,) = plans_of(compiled)
     moved = made.arena.memory.nbytes
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
+
+
+@pytest.mark.parametrize("rows", [2, MOST_PARTS - 1, MOST_PARTS, MOST_PARTS + 1])
+def test_operands_of_a_few_parts_are_copied(rows):
+    """Which a step by itself would read as they lie, in an arena that is always the same then."""
+    data = np.random.default_rng(0).normal(size=(800, rows))
+
+    def f(x):
+        y = np.exp(x * 0.5).reshape(rows, -1)
+        for _ in range(9):
+            y = np.tanh((y - data.T) * 0.5) * (data.T[:, None, :] + y[:, None])[:, 0]
+        return np.sum(y * y)
+
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 800 * rows)), np.float64)
+    (made,) = plans_of(compiled)
+    assert fused(compiled)
+    assert (made.place is None) == (rows > MOST_PARTS)
+
+
+@pytest.fixture
+def common(monkeypatch):
+    """The memory that plans have in common, of nobody else's."""
+    monkeypatch.setattr(handing, "_common", [])
+    return handing._common
+
+
+def in_an_arena(x):
+    for k in range(10):
+        x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[k]) * 0.25
+    return np.sum(x * x)
+
+
+def test_plans_have_the_memory_of_arenas_in_common(common):
+    small, large = (np.random.default_rng(0).normal(size=n) for n in (9_000, 20_000))
+    compiled = [tg.compile(in_an_arena, wait=True) for _ in range(3)]
+    wanted = [tg.func.grad(in_an_arena)(x) for x in (small, large)]
+    for _ in range(CALLS):
+        for f, k in zip(compiled, (0, 1, 0), strict=True):
+            np.testing.assert_allclose(f.grad((small, large)[k]), wanted[k], rtol=1e-12)
+    (room,) = common
+    places = [made.place for f in compiled for made in plans_of(f)]
+    assert len(places) == 3
+    assert room.size == places[1]._size > places[0]._size
+    assert all(x._words.at == room.at and x._own is None for x in places)
+    assert not room.lock.locked()
+    del places, compiled[1]
+    gc.collect()
+    assert not np.any(room._memory[mmap.PAGESIZE : -mmap.PAGESIZE]) or sys.platform != "linux"
+    np.testing.assert_allclose(compiled[0].grad(small), wanted[0], rtol=1e-12)
+
+
+def test_a_plan_has_an_arena_of_its_own_while_another_one_computes(common):
+    x = np.random.default_rng(0).normal(size=9_000)
+    compiled = tg.compile(in_an_arena, wait=True)
+    wanted = tg.func.grad(in_an_arena)(x)
+    for k in range(2 * CALLS):
+        if k % 3 == 2 and common:
+            with common[0].lock:
+                np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
+        np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
+    (place,) = [made.place for made in plans_of(compiled)]
+    assert place._own is not None and place._words.at == common[0].at
+    assert not common[0].lock.locked() and not place._own.lock.locked()
+
+
+def test_plans_in_several_threads(common):
+    x = np.random.default_rng(0).normal(size=9_000)
+    compiled = [tg.compile(in_an_arena, wait=True) for _ in range(4)]
+    wanted, wrong = tg.func.grad(in_an_arena)(x), []
+
+    def call(f):
+        wrong.extend(k for k in range(40) if not np.allclose(f.grad(x), wanted, rtol=1e-12, atol=0))
+
+    threads = [threading.Thread(target=call, args=(f,)) for f in compiled]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not common[0].lock.locked()
 
 
 @pytest.mark.parametrize("smallest", [8, 64, 112, 113, 4096])
