@@ -18,8 +18,9 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.rows import Block, Rows, Step
-from tapegrad.kernels import abi
+from tapegrad.kernels import abi, state
 from tapegrad.kernels.replay import layout
+from tapegrad.tape import pool
 
 LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
@@ -72,6 +73,12 @@ def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] 
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.ndarray(shape, dtype, pages, 0, strides)
+
+
+def trim() -> None:
+    """Give back what recorded calls have left that no program needs."""
+    state.trim()
+    pool.give_back()
 
 
 def forget_steps(rows: Rows) -> None:

@@ -12,7 +12,6 @@ from tapegrad.compilation import background, memory
 from tapegrad.compilation.repeats import Part
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import load_module
-from tapegrad.tape import pool
 
 if TYPE_CHECKING:
     from tapegrad.compilation.handing import Target
@@ -160,7 +159,7 @@ class Planning:
             for target in plan.targets.values():
                 target.release()
             if any(x.nbytes >= memory.LARGE for x in outputs):
-                pool.trim()
+                memory.trim()
             return True
         if self.reason:
             self._made = None

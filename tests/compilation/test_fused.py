@@ -503,6 +503,19 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
 
 
+def test_no_two_arrays_have_a_place_of_an_arena_at_once():
+    random = np.random.default_rng(0)
+    for n in (0, 1, 2, 30, 200):
+        begins = random.integers(0, 40, n)
+        spans = [(int(b), int(b + random.integers(0, 20)), int(random.integers(1, 9))) for b in begins]
+        size, offsets = arena._fit(spans)
+        here = np.zeros((61, size), int)
+        for (begin, end, room), at in zip(spans, offsets, strict=True):
+            here[begin : end + 1, at : at + room] += 1
+        assert here.max(initial=0) == min(n, 1)
+        assert size <= 1.5 * here.sum(1).max()
+
+
 @pytest.mark.parametrize("rows", [2, MOST_PARTS - 1, MOST_PARTS, MOST_PARTS + 1])
 def test_operands_of_a_few_parts_are_copied(rows):
     """Which a step by itself would read as they lie, in an arena that is always the same then."""

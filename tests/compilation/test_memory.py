@@ -13,8 +13,8 @@ from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.compilation.rows import NOTHING
-from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import ROW_GROUP, SHADOWED
+from tapegrad.kernels import abi, state
+from tapegrad.kernels.replay.layout import HELD_BYTES, ROW_GROUP, SHADOWED
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 CALLS = 9
@@ -301,6 +301,18 @@ def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, monkey
         expected = (np.arange(4.0) + k) * 2.0
         found = np.asarray(y.detach() if isinstance(y, tg.Tensor) else y)
         np.testing.assert_array_equal(found, expected[expected.size - found.size :])
+
+
+def test_what_recorded_calls_have_left_is_given_back():
+    """Of sweeps, and buffers that may be used again."""
+    compiled, small, x = tg.compile(chain, wait=True), np.linspace(-1.0, 1.0, 100), points(np.float64, 0)[0]
+    recorded = tg.func.value_and_grad(chain)
+    wanted = [recorded(small)[1] for _ in range(3)][0]
+    assert any(one.view[HELD_BYTES] for one in state._idle)
+    for _ in range(CALLS):
+        compiled.value_and_grad(x)
+    assert not any(one.view[HELD_BYTES] for one in state._idle)
+    np.testing.assert_array_equal(recorded(small)[1], wanted)
 
 
 PEAK = """
