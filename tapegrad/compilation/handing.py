@@ -100,20 +100,19 @@ class Place:
         self._words, self._size = _Words(words, abi.address(arena)), arena.nbytes
         self._own: _Room | None = None
         self._held: _Room | None = None
-        weakref.finalize(self, _clear)  # as others may need less
+        weakref.finalize(self, _clear).atexit = False  # as others may need less
 
     def begin(self) -> None:
         """Have memory, up to `end`."""
-        if self._held is not None:
-            return
-        room = _common[0] if _common else None
-        if room is None or room.size < self._size:
-            _common[:] = [room := _Room(self._size)]
-        if not room.lock.acquire(blocking=False):
-            room = self._own = self._own or _Room(self._size)
-            room.lock.acquire()
-        self._held = room
-        self._words.move(room.at)
+        if self._held is None:
+            room = _common[0] if _common else None
+            if room is None or room.size < self._size:
+                _common[:] = [room := _Room(self._size)]
+            if not room.lock.acquire(blocking=False):
+                room = self._own = self._own or _Room(self._size)
+                room.lock.acquire()
+            self._held = room
+        self._words.move(self._held.at)
 
     def end(self) -> None:
         """Leave it to others."""

@@ -124,7 +124,8 @@ class Shortcut:
                     return None
                 places[q][...] = x
             if replay is None:
-                found = self._called(plan, wanted, args)
+                called = self._borrowing if plan.borrows else self._called
+                found = called(plan, wanted, args)
                 if found is not None:
                     return found
             elif plan.run(matcher.reported, True):
@@ -144,6 +145,14 @@ class Shortcut:
         """Whether all other arguments are those of calls that were watched."""
         return len(args) == self._count and all(is_same_argument(args[k], x) for k, x in self._others)
 
+    def _borrowing(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """As `_called`, of a plan that has memory for a call."""
+        try:
+            plan.begin()
+            return self._called(plan, wanted, args)
+        finally:
+            plan.end()
+
     def _called(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Call the function while operations are compared; None if the plan has computed what it does."""
         matcher, work, words, known = self._matcher, self._work, plan.rows.memory, False
@@ -151,8 +160,6 @@ class Shortcut:
             try:
                 self._kind.calls += 1
                 self._asked, work.begin = (wanted, args), self._begin_again
-                if plan.borrows:
-                    plan.begin()
                 if len(args) == 1:
                     found = self._follow(matcher.words, words, self._f, matcher.arguments[0])
                 else:
@@ -172,8 +179,6 @@ class Shortcut:
                 matcher.leave(f"{type(error).__name__} was raised")
                 raise
         finally:
-            if plan.borrows:
-                plan.end()
             if known:
                 self._kind.in_vain, work.begin = 0, None
             else:
