@@ -14,7 +14,7 @@ from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.compilation.rows import NOTHING
 from tapegrad.kernels import abi, state
-from tapegrad.kernels.replay.layout import HELD_BYTES, ROW_GROUP, SHADOWED
+from tapegrad.kernels.replay.layout import HELD_BYTES, RESET, ROW_GROUP, SHADOWED
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 CALLS = 9
@@ -303,16 +303,21 @@ def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, monkey
         np.testing.assert_array_equal(found, expected[expected.size - found.size :])
 
 
-def test_what_recorded_calls_have_left_is_given_back():
-    """Of sweeps, and buffers that may be used again."""
-    compiled, small, x = tg.compile(chain, wait=True), np.linspace(-1.0, 1.0, 100), points(np.float64, 0)[0]
-    recorded = tg.func.value_and_grad(chain)
-    wanted, *_ = [recorded(small)[1] for _ in range(3)]
-    assert any(one.view[HELD_BYTES] for one in state._idle)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
+    """By workspaces of sweeps, where arrays are large."""
+    ran, run, recorded = [], state.State.run, tg.func.value_and_grad(chain)
+    x = points(np.float64, more)[0]
+    wanted = recorded(x)
+    monkeypatch.setattr(
+        state.State, "run", lambda self, what, *etc: ran.append(what) or run(self, what, *etc)
+    )
+    compiled = tg.compile(chain, wait=True)
     for _ in range(CALLS):
-        compiled.value_and_grad(x)
-    assert not any(one.view[HELD_BYTES] for one in state._idle)
-    np.testing.assert_array_equal(recorded(small)[1], wanted)
+        assert compiled.value_and_grad(x)[0] == wanted[0]
+    assert (RESET in ran) == (x.nbytes >= LARGE)
+    assert all(not one.view[HELD_BYTES] for one in state._idle) or more < 0
+    np.testing.assert_array_equal(recorded(x)[1], wanted[1])
 
 
 PEAK = """
