@@ -55,7 +55,7 @@ NO_SIZE = {
     "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
-    "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
+    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
@@ -70,7 +70,7 @@ NO_SIZE = {
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},
     "compilation/fusing.py": {"UNROLLED", "CHUNK"},
     "compilation/plan.py": {"BLOCK"},
-    "compilation/scheduling.py": {"BLOCK", "MOST_TASKS"},
+    "compilation/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses

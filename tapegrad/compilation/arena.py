@@ -6,8 +6,8 @@ So it stays in the caches; in buffers of its own each value would come from memo
 from __future__ import annotations
 
 import functools
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,23 @@ class _Life:
         return use.writes or reached >= use.high
 
 
+def _fit(spans: Sequence[tuple[int, int, int]]) -> tuple[int, list[int]]:
+    """How much room there has to be for what is there from one time to another, and where each is."""
+    offsets, size = [0] * len(spans), 0
+    here: list[tuple[int, int, int]] = []  # from where, to where and up to what time, in order
+    for k in sorted(range(len(spans)), key=lambda k: spans[k][0]):
+        begin, end, room = spans[k]
+        here = [x for x in here if x[2] >= begin]
+        at = 0
+        for x in here:
+            if x[0] >= at + room:
+                break
+            at = x[1]
+        insort(here, (at, at + room, end))
+        offsets[k], size = at, max(size, at + room)
+    return size, offsets
+
+
 class Arena:
     """One array that takes what others hold, each from its first use to its last.
 
@@ -63,28 +80,23 @@ class Arena:
     ----------
     memory
         The array, of bytes.
+    is_fixed
+        Whether anything else knows it than addresses.
     """
 
     def __init__(self, uses: Iterable[Iterable[Use]]) -> None:
         self._lives = sorted((x for x in map(_Life, uses) if x.is_ours), key=lambda x: x.low)
         self._lows = [x.low for x in self._lives]
-        self.memory = np.zeros(0, np.uint8)
+        self.memory, self.is_fixed = np.zeros(0, np.uint8), False
 
     def allocate(self, addresses: Iterable[Address]) -> None:
         """Find places for what these addresses lie in."""
-        found = {id(x): x for at in addresses if (x := self._life(at)) is not None}
-        here: list[_Life] = []  # by offset
-        size = 0
-        for life in sorted(found.values(), key=lambda x: x.first):
-            here = [x for x in here if x.last >= life.first]
-            life.offset, at = 0, len(here)
-            for k, x in enumerate(here):
-                if x.offset >= life.offset + life.room:
-                    at = k
-                    break
-                life.offset = x.offset + x.room
-            here.insert(at, life)
-            size = max(size, life.offset + life.room)
+        lives = [*{id(x): x for at in addresses if (x := self._life(at)) is not None}.values()]
+        forward = _fit([(x.first, x.last, x.room) for x in lives])
+        backward = _fit([(-x.last, -x.first, x.room) for x in lives])
+        size, offsets = min(forward, backward)
+        for life, offset in zip(lives, offsets, strict=True):
+            life.offset = offset
         memory = np.empty(size + LINE, np.uint8)
         begin = -abi.address(memory) % LINE
         self.memory = memory[begin : begin + size]
@@ -105,6 +117,7 @@ class Arena:
         if isinstance(x, np.ndarray):
             if x.size == 0 or self.place(byte_bounds(x)[0]) == byte_bounds(x)[0]:
                 return x
+            self.is_fixed = True
             offset = self.place(abi.address(x)) - self._at
             return np.ndarray(x.shape, x.dtype, self.memory.data, offset, x.strides)
         if isinstance(x, tuple):

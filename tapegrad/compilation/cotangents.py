@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import Source, is_active
+from tapegrad.compilation.memory import zeros
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.rows import BLOCK, Block, Rows, is_dense
 from tapegrad.kernels import abi
@@ -65,7 +66,7 @@ class Cotangents:
         for k, x in enumerate(self.free):
             if x.shape == shape and x.dtype == dtype:
                 return self.free.pop(k)
-        out = np.zeros(shape, dtype)
+        out = zeros(shape, dtype)
         self.buffers.append(out)
         self.holders[id(out)] = 0
         return out

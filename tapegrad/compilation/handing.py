@@ -1,49 +1,141 @@
-"""Derivatives that a plan writes where a call gives them away: they are not copied, and need no memory twice.
+"""Memory that a plan has for a call: derivatives that the call gives away, and the place of its arena.
 
-After each call the plan has other memory to write to. That is what all its rows know by one compiled call, so
-that no interrupt leaves some of them with what is somebody else's now.
+So derivatives are not copied, and nothing is there for them between calls; and plans, of which mostly one
+computes at a time, have the memory of their arenas in common. All rows know of other memory by one compiled
+call, so that no interrupt leaves some of them with what is somebody else's now.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
+from tapegrad.compilation.arena import LINE, Arena
 from tapegrad.compilation.memory import LARGE, give_back
 from tapegrad.compilation.rows import Rows, is_dense
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.words import Address
 from tapegrad.tape import pool
 
 
-class Target:
-    """Where a plan writes a derivative, to begin with a buffer that words of rows lead to."""
+class _Words:
+    """Words of rows that lead to elements of an array."""
 
-    def __init__(self, words: Sequence[int], buffer: np.ndarray) -> None:
-        self._words, self._shape, self._dtype = np.array(words, np.int64), buffer.shape, buffer.dtype
-        self._first = ctypes.c_int64.from_address(words[0])
-        self._offset = self._first.value - abi.address(buffer)
-        self._known = {abi.address(buffer): buffer}
-        self._buffer: np.ndarray | None = buffer  # which is not used while the plan computes
+    def __init__(self, words: Sequence[Address], at: Address) -> None:
+        self._words, self._first = np.array(words, np.int64), ctypes.c_int64.from_address(words[0])
+        self._offset = self._first.value - at
+
+    @property
+    def at(self) -> Address:
+        """Where the array is to which they lead."""
+        return self._first.value - self._offset
+
+    def move(self, at: Address) -> None:
+        """Let them lead to another one."""
+        by = at - self.at
+        if by:
+            programs.load()(layout.MOVE_WORDS, abi.address(self._words), self._words.size, by)
+
+
+class Target:
+    """Where a plan writes a derivative: for a call that gives it away to memory of its own."""
+
+    def __init__(self, words: Sequence[Address], buffer: np.ndarray) -> None:
+        self._buffer, self._home = buffer, abi.address(buffer)  # which is not used while the plan computes
+        self._words, self._known = _Words(words, self._home), {self._home: buffer}
 
     @property
     def array(self) -> np.ndarray:
         """What is written to at present."""
-        return self._known[self._first.value - self._offset]
+        return self._known[self._words.at]
+
+    def begin(self) -> None:
+        """Write to memory that is to be given away."""
+        if self._words.at == self._home:
+            new = pool.empty(self._buffer.shape, self._buffer.dtype)
+            self._known[abi.address(new)] = new
+            self._words.move(abi.address(new))
 
     def take(self) -> np.ndarray:
-        """What was written to at last; from now on something else is."""
-        found, new = self.array, pool.empty(self._shape, self._dtype)
-        self._known[abi.address(new)] = new
-        move = abi.address(new) - abi.address(found)
-        programs.load()(layout.MOVE_WORDS, abi.address(self._words), self._words.size, move)
-        self._known = {abi.address(new): new}
-        if self._buffer is not None and found is not self._buffer:
-            give_back(self._buffer)
-            self._buffer = None
-        return found
+        """What was written to since `begin`."""
+        found = self.array
+        self._words.move(self._home)
+        self._known = {self._home: self._buffer}
+        return found.copy() if found is self._buffer else found
+
+    def release(self) -> None:
+        """Give back what rows have written."""
+        give_back(self._buffer)
+
+
+class _Room:
+    """Memory for an arena, which one plan has at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.lock = size, threading.Lock()
+        self._memory = np.empty(size + LINE, np.uint8)
+        self.at = abi.address(self._memory) + -abi.address(self._memory) % LINE
+
+    def clear(self) -> None:
+        """Give back its pages, if nobody computes there."""
+        if self.lock.acquire(blocking=False):
+            try:
+                give_back(self._memory)
+            finally:
+                self.lock.release()
+
+
+_common: list[_Room] = []  # that which all plans use: one at most
+
+
+class Place:
+    """The place of a plan's arena, in memory that plans have in common unless another one computes there."""
+
+    def __init__(self, words: Sequence[Address], arena: np.ndarray) -> None:
+        self._words, self._size = _Words(words, abi.address(arena)), arena.nbytes
+        self._own: _Room | None = None
+        self._held: _Room | None = None
+        weakref.finalize(self, _clear).atexit = False  # as others may need less
+
+    def begin(self) -> None:
+        """Have memory, up to `end`."""
+        if self._held is None:
+            room = _common[0] if _common else None
+            if room is None or room.size < self._size:
+                _common[:] = [room := _Room(self._size)]
+            if not room.lock.acquire(blocking=False):
+                room = self._own = self._own or _Room(self._size)
+                room.lock.acquire()
+            self._held = room
+        self._words.move(self._held.at)
+
+    def end(self) -> None:
+        """Leave it to others."""
+        room, self._held = self._held, None
+        if room is not None:
+            room.lock.release()
+
+    def fill(self, byte: int) -> None:
+        """Write to all of it."""
+        ctypes.memset(self._words.at, byte, self._size)
+
+
+def _clear() -> None:
+    for room in _common:
+        room.clear()
+
+
+def place_of(rows: Rows, arena: Arena) -> Place | None:
+    """The place of the arena of sealed rows; None where it is small, or functions of Python's know it."""
+    low, high = abi.address(arena.memory), abi.address(arena.memory) + arena.memory.nbytes
+    if arena.memory.nbytes < LARGE or arena.is_fixed:
+        return None
+    return Place([word for word, at in rows.places() if low <= at < high], arena.memory)
 
 
 def targets_of(rows: Rows, buffers: Sequence[np.ndarray | None]) -> dict[int, Target]:

@@ -15,13 +15,12 @@ from tapegrad.compilation.equality import loosened
 from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import MOST_STEPS
+from tapegrad.compilation.memory import MOST_STEPS, trim
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.traces import WIDTH, Trace
 from tapegrad.compilation.varying import in_order
 from tapegrad.config import compiling_setting
-from tapegrad.tape import pool
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
@@ -189,12 +188,12 @@ class Learning:
         self.reason, self.known = "", 0
         large = len(events) > MOST_STEPS or not all(event.known for _, event in events.unusual())
         if large:
-            pool.give_back()  # what recorded calls have left
+            trim()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
         program = Program(events, given, [path.program for path in paths])
         self.matcher.add(Path(program, result, self.wait))
         if large:
-            pool.give_back()
+            trim()
 
     def _renew(self, before: Sequence[Path]) -> None:
         for path in before:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,14 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.rows import Block, Rows
 from tapegrad.compilation.steps import Step
-from tapegrad.kernels import abi
+from tapegrad.kernels import abi, state
+from tapegrad.tape import pool
 
 LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
 MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
+HUGE = 1 << 22  # bytes of one that has huge pages where there are any, as NumPy's arrays have
 DONT_NEED = 4  # MADV_DONTNEED
 
 
@@ -37,14 +41,44 @@ def _advise() -> Callable[[int, int, int], int] | None:
 
 
 def give_back(x: np.ndarray) -> None:
-    """Give back the pages that lie in an array as a whole: it is zeros there when it is next read."""
+    """Give back the pages that an array has to itself: it is zeros there when it is next read."""
     if x.nbytes < LARGE:
         return
     advise = _advise()
     if advise is not None:
         begin = -(-abi.address(x) // mmap.PAGESIZE) * mmap.PAGESIZE
-        end = (abi.address(x) + x.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        end = abi.address(x) + x.nbytes
+        if not isinstance(x.base, mmap.mmap):
+            end = end // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """As `numpy.zeros`; a large array has pages of its own, so that it can be given back as a whole."""
+    if math.prod(shape) * dtype.itemsize < LARGE or _advise() is None:
+        return np.zeros(shape, dtype)
+    return _in_pages(shape, dtype)
+
+
+def empty_like(x: np.ndarray) -> np.ndarray:
+    """As `numpy.empty_like`; a large array has pages of its own, as that of `zeros`."""
+    out = np.empty_like(x, subok=False)
+    return out if out.nbytes < LARGE or _advise() is None else _in_pages(out.shape, out.dtype, out.strides)
+
+
+def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:
+    nbytes = math.prod(shape) * dtype.itemsize
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if nbytes >= HUGE:
+        with suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.ndarray(shape, dtype, pages, 0, strides)
+
+
+def trim() -> None:
+    """Give back what recorded calls have left that no program needs."""
+    state.trim()
+    pool.give_back()
 
 
 def forget_steps(rows: Rows) -> None:

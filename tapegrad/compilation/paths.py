@@ -15,7 +15,7 @@ from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory import FRESH, LARGE, Releases
+from tapegrad.compilation.memory import FRESH, LARGE, Releases, trim
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
@@ -23,7 +23,6 @@ from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
-from tapegrad.tape import pool
 from tapegrad.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -234,7 +233,7 @@ class Path(Computation):
         if state[layout.HELD]:
             return super().compute(0, pull, reported)
         if self.served <= self.warm:
-            pool.trim()  # of what recorded calls, and those before a plan is made, have left
+            trim()  # of what recorded calls, and those before a plan is made, have left
         self._releases.run(rows)
         raised, state[layout.ERRORS_MET] = state[layout.ERRORS_MET], 0
         if raised & reported:

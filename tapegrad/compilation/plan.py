@@ -16,9 +16,9 @@ import numpy as np
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.fusing import can_emit, emit_kernel
-from tapegrad.compilation.handing import targets_of
+from tapegrad.compilation.handing import place_of, targets_of
 from tapegrad.compilation.loops import INITIAL, signature
-from tapegrad.compilation.memory import give_back
+from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.compilation.prepared import Prepared
 from tapegrad.compilation.rows import Block, Rows
 from tapegrad.compilation.scheduling import (
@@ -69,7 +69,7 @@ class Plan(Prepared):
 
         Of these so many come before all others. Yields wherever somebody else may go on.
         """
-        schedule = Schedule()
+        schedule = Schedule(outputs)
         self.outputs = outputs
         yield from schedule.add(*forward, True)
         cleared: set[int] = set()
@@ -79,6 +79,7 @@ class Plan(Prepared):
                 self._repeat(backward, k, True)
                 cleared |= {id(abi.owner_of(x)) for x in backward.steps[k].writes}
             yield from schedule.add(backward, ready, len(backward), False)
+        self.rows.kept += schedule.scratch
         for item in schedule.items:
             for work in item.work:
                 for x, writes in touched(work):
@@ -94,6 +95,8 @@ class Plan(Prepared):
         yield
         self.rows.move(self.arena)
         self.rows.seal()
+        self.place = place_of(self.rows, self.arena)
+        self.borrows = self.place is not None
         give_back(self.arena.memory)  # up to the first run
         yield
         places = sorted(self.rows.addresses())  # of what is left where it was
@@ -139,8 +142,7 @@ class Plan(Prepared):
     def whole(self, block: Operand, extent: int) -> Operand:
         """An array for what other groups are to know of a block too."""
         if block.at not in self.wholes:
-            whole = self.rows.keep(np.empty(extent, block.char))
-            give_back(whole)  # as it will have its place in the arena
+            whole = self.rows.keep(zeros((extent,), np.dtype(block.char)))  # of which the arena has the pages
             self.wholes[block.at] = describe(whole)
         return self.wholes[block.at]
 
@@ -164,7 +166,8 @@ class Plan(Prepared):
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""
         self.targets = targets_of(self.rows, gradients)
-        given = [target.take() for target in self.targets.values()]
+        self.borrows = self.borrows or bool(self.targets)
+        given = [target.array for target in self.targets.values()]
         ranges = [(abi.address(x), abi.address(x) + x.nbytes) for x in given]
         self._computed = [
             x for x in self._computed if not any(low <= x.low < high for low, high in ranges)
@@ -172,7 +175,10 @@ class Plan(Prepared):
 
     def spoil(self) -> None:
         """Make nan of all that the rows compute, so that it shows where one does not wait for another."""
-        self.arena.memory.fill(0xFF)
+        if self.place is None:
+            self.arena.memory.fill(0xFF)
+        else:
+            self.place.fill(0xFF)
         for target in self.targets.values():
             target.array.view(np.uint8).fill(0xFF)
         for x in self._computed:

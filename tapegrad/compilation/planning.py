@@ -12,7 +12,6 @@ from tapegrad.compilation import background, memory
 from tapegrad.compilation.repeats import Part
 from tapegrad.config import compiling_setting
 from tapegrad.kernels.locks import load_module
-from tapegrad.tape import pool
 
 if TYPE_CHECKING:
     from tapegrad.compilation.handing import Target
@@ -139,14 +138,19 @@ class Planning:
         """Compute a call again, by the plan, and use it from now on if it gives the same."""
         plan = self._made
         assert plan is not None
-        outputs = self._outputs(plan.targets)
-        known = [
-            x.copy() if np.may_share_memory(x, y) else x
-            for x, y in zip(self._outputs(), outputs, strict=True)
-        ]
-        plan.watch(events)
-        plan.spoil()
-        if not plan.run(reported):
+        try:
+            plan.begin()
+            outputs = self._outputs(plan.targets)
+            known = [
+                x.copy() if np.may_share_memory(x, y) else x
+                for x, y in zip(self._outputs(), outputs, strict=True)
+            ]
+            plan.watch(events)
+            plan.spoil()
+            done = plan.run(reported)
+        finally:
+            plan.end()
+        if not done:
             self.miss()
         elif known[0].tobytes() != outputs[0].tobytes():
             self.reason = "its value has other bits"
@@ -155,8 +159,10 @@ class Planning:
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
             del known
+            for target in plan.targets.values():
+                target.release()
             if any(x.nbytes >= memory.LARGE for x in outputs):
-                pool.trim()
+                memory.trim()
             return True
         if self.reason:
             self._made = None

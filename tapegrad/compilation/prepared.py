@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tapegrad.compilation.handing import Target
+from tapegrad.compilation.handing import Place, Target
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels.programs import load
@@ -28,6 +28,10 @@ class Prepared:
         What is run.
     targets
         By number of an argument, where a derivative is that a call gives away.
+    place
+        Where the rows have their arena; None where that is always the same.
+    borrows
+        Whether a call begins by `begin` and ends by `end`, between which they may run.
     is_exact
         Whether derivatives have the bits of those of the program's rows.
     """
@@ -37,6 +41,8 @@ class Prepared:
     def __init__(self) -> None:
         self.rows = Rows()
         self.targets: dict[int, Target] = {}
+        self.place: Place | None = None
+        self.borrows = False
 
     def describe(self) -> str:
         """Tell what computes."""
@@ -61,7 +67,25 @@ class Prepared:
         Where the call `skips_python` nobody can have a Tensor that stands for a result of it.
         """
         self._state[REPORTED], self._state[SKIPS_PYTHON] = reported, skips_python
-        return self._run(self._words) or self._go_on()
+        if not self.borrows:
+            return self._run(self._words) or self._go_on()
+        try:
+            self.begin()
+            return self._run(self._words) or self._go_on()
+        finally:
+            self.end()
+
+    def begin(self) -> None:
+        """Have memory for a call."""
+        for target in self.targets.values():
+            target.begin()
+        if self.place is not None:
+            self.place.begin()
+
+    def end(self) -> None:
+        """Leave to others what memory of the call is not given away."""
+        if self.place is not None:
+            self.place.end()
 
     def _go_on(self) -> bool:
         """Do what Python has to do, if that is why the rows were left."""

@@ -30,7 +30,7 @@ from tapegrad.compilation.events import (
     activity,
     is_number_view,
 )
-from tapegrad.compilation.memory import LARGE, Releases, forget_steps, give_back
+from tapegrad.compilation.memory import LARGE, Releases, forget_steps
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
 from tapegrad.compilation.stand_ins import StandIns, from_addresses
@@ -220,7 +220,6 @@ class Program:
             view = target = value
         elif view is None:
             view = target = self.values.room(k, value)
-            give_back(view)  # it may be where something else was
             if event.known:
                 view[...] = event.value
         if not value.flags.writeable and view.flags.writeable:

@@ -18,6 +18,7 @@ from tapegrad.compilation.computing import (
     MATMUL,
     MEAN,
     RESHAPE,
+    STACK,
     SUM,
     convert,
     number_of,
@@ -162,7 +163,7 @@ class Reverse(Cotangents):
             self._give(event.operands[0], ct.reshape(operands[0].shape) if ct.ndim else ct)
         elif event.op is ASSIGN and all(_is_plain_array(x, out) for x in (ct, out, *operands)):
             self._assignment(event, Source(RESULT, j), ct, wanted)
-        elif event.op is CONCATENATE and all(x.dtype == out.dtype for x in operands):
+        elif event.op in (CONCATENATE, STACK) and all(np.asarray(x).dtype == out.dtype for x in operands):
             self._parts(event, self._whole(Source(RESULT, j), ct), operands, wanted)
         else:
             self._rule(event, self._whole(Source(RESULT, j), ct), operands, out, wanted)
@@ -352,10 +353,13 @@ class Reverse(Cotangents):
     def _parts(self, event: Event, ct: np.ndarray, operands: list[np.ndarray], wanted: list[int]) -> None:
         """Give each of the arrays that were joined its part of the cotangent."""
         axis = event.attrs["axis"]
-        ends = np.cumsum([x.shape[axis] for x in operands]).tolist()
+        if event.op is STACK:
+            places: list[Any] = [*range(len(operands))]
+        else:
+            ends = np.cumsum([x.shape[axis] for x in operands]).tolist()
+            places = [slice(end - x.shape[axis], end) for end, x in zip(ends, operands, strict=True)]
         for q in wanted:
-            part = (slice(None),) * axis + (slice(ends[q] - operands[q].shape[axis], ends[q]),)
-            self._give(event.operands[q], ct[part])
+            self._give(event.operands[q], ct[(slice(None),) * axis + (places[q], ...)])
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
         part = self._like(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation.fusing import TYPES, can_emit
 from tapegrad.compilation.loops import INITIAL
+from tapegrad.compilation.memory import zeros
 from tapegrad.compilation.rows import Block, Rows, is_dense, step_of
 from tapegrad.compilation.steps import Step
 from tapegrad.compilation.stretching import Stretch, cut, stretch
@@ -20,6 +21,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 
 MOST_TASKS = 128  # of a group
+MOST_PARTS = 16  # of an operand that is copied by parts
 PAUSE = 8  # steps after which another thread may go on
 BLOCK = layout.PROGRAM_BLOCK
 
@@ -155,15 +157,24 @@ class Access(NamedTuple):
 class Schedule:
     """Steps in an order in which those over as many elements stand together.
 
+    Parameters
+    ----------
+    outputs
+        What is to be there in the end.
+
     Attributes
     ----------
     items
         Groups and single steps.
+    scratch
+        Arrays that only these know.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: Iterable[Operand]) -> None:
         self.items: list[Item] = []
-        self._copies = Rows()  # of parts of arrays that are joined
+        self._outputs = {x.owner for x in outputs}
+        self.scratch: list[np.ndarray] = []
+        self._copies = Rows()  # of parts of arrays
         self._log: dict[int, list[Access]] = {}  # by owner, as the steps come
         # Of those the ones that a step may have to wait for: what a later one has written over waited itself.
         self._reads: dict[int, list[Access]] = {}
@@ -180,7 +191,8 @@ class Schedule:
             called = step.kind == layout.BY_CALL
             grouped = None
             if called:
-                grouped = _stretched(rows, k, reported, step) or _adding(rows, k, reported, step)
+                grouped = self._copied(rows, k, reported, step) or _stretched(rows, k, reported, step)
+                grouped = grouped or _adding(rows, k, reported, step)
             if grouped is not None:
                 self._place(grouped)
             elif step.kind == layout.BY_CALL and self._is_joined(step, reported):
@@ -196,6 +208,33 @@ class Schedule:
             if k % PAUSE == 0:
                 yield
 
+    def _copied(self, rows: Rows, row: int, reported: bool, step: Step) -> Work | None:
+        """A call of a ufunc of operands that do not lie densely, as a step that reads copies of these.
+
+        They are made by steps before it, by parts in which elements lie alike apart. None if there are none.
+        """
+        function, args = step.function
+        if not isinstance(function, np.ufunc) or len(args) != function.nin + 1:
+            return None
+        copies = [(once, zeros(once.shape, once.dtype)) for once in map(_once, args[:-1]) if _is_of_few(once)]
+        if not copies:
+            return None
+        left = iter(copies)
+        given = [np.broadcast_to(next(left)[1], x.shape) if _is_of_few(_once(x)) else x for x in args[:-1]]
+        grouped = _stretched(rows, row, reported, step._replace(function=(function, (*given, args[-1]))))
+        for x, copied in copies if grouped is not None else ():
+            self.scratch.append(copied)
+            for part, window in zip(x, copied, strict=True):
+                self._place_copy(part, window, reported)
+        return grouped
+
+    def _place_copy(self, part: np.ndarray, window: np.ndarray, reported: bool) -> None:
+        """Place a step that copies an array to another one."""
+        k = len(self._copies)
+        self._copies.loop(np.positive, [part], window, part.size)
+        given = (describe(part),), (describe(window),)
+        self._place(Work(self._copies, k, reported, layout.BY_LOOP, np.positive, part.size, *given))
+
     def _is_joined(self, step: Step, reported: bool) -> bool:
         """Whether a step that joins arrays one behind the other has been placed as copies of these."""
         function, args = step.function
@@ -209,10 +248,7 @@ class Schedule:
             window = found[begin : begin + part.size]
             begin += part.size
             if part.size:
-                k = len(self._copies)
-                self._copies.loop(np.positive, [part], window, part.size)
-                given = (describe(part),), (describe(window),)
-                self._place(Work(self._copies, k, reported, layout.BY_LOOP, np.positive, part.size, *given))
+                self._place_copy(part, window, reported)
         return True
 
     def _place(self, work: Work) -> None:
@@ -226,7 +262,8 @@ class Schedule:
                 behind = self.items[0 if last is None else last.place + 1 :]
                 item = next((x for x in reversed(behind) if x.takes(work)), None)
         if item is None:
-            at = len(self.items) if extent > 1 else (0 if last is None else last.place + 1)
+            early = extent <= 1 or (last is None and work.writes[0].owner in self._outputs)
+            at = (0 if last is None else last.place + 1) if early else len(self.items)
             item = Item(at, extent, work.char)
             self.items.insert(at, item)
             for k in range(at, len(self.items)):
@@ -332,6 +369,13 @@ def _once(x: np.ndarray) -> np.ndarray:
     if x.ndim == 0 or x.size == 0:
         return x
     return x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
+
+
+def _is_of_few(x: np.ndarray) -> bool:
+    """Whether an array consists of a few parts in which elements lie alike apart, but not side by side."""
+    if x.dtype.char not in TYPES or x.ndim < 2 or len(x) > MOST_PARTS or not x.size:
+        return False
+    return not step_of(x) and all(map(step_of, x))
 
 
 def _is_spread(step: Step, reads: Sequence[Operand], writes: Sequence[Operand]) -> bool:

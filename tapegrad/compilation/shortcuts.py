@@ -124,7 +124,8 @@ class Shortcut:
                     return None
                 places[q][...] = x
             if replay is None:
-                found = self._called(plan, wanted, args)
+                called = self._borrowing if plan.borrows else self._called
+                found = called(plan, wanted, args)
                 if found is not None:
                     return found
             elif plan.run(matcher.reported, True):
@@ -143,6 +144,14 @@ class Shortcut:
     def _is_known(self, args: tuple[Any, ...]) -> bool:
         """Whether all other arguments are those of calls that were watched."""
         return len(args) == self._count and all(is_same_argument(args[k], x) for k, x in self._others)
+
+    def _borrowing(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
+        """As `_called`, of a plan that has memory for a call."""
+        try:
+            plan.begin()
+            return self._called(plan, wanted, args)
+        finally:
+            plan.end()
 
     def _called(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """Call the function while operations are compared; None if the plan has computed what it does."""

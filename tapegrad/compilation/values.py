@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tapegrad.compilation.memory import empty_like
 from tapegrad.kernels import abi
 
 SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
@@ -32,7 +33,7 @@ class Values(list[Any]):
 
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """A buffer of this shape and dtype for number k."""
-        self[k] = np.empty_like(like, subok=False)
+        self[k] = empty_like(like)
         return self[k]  # type: ignore[no-any-return]
 
     def share(self, k: int, other: Values | Packed) -> None:
@@ -61,7 +62,7 @@ class Values(list[Any]):
 
     def nbytes(self) -> int:
         """How many bytes the arrays have, views aside."""
-        return sum(x.nbytes for x in self if x.flags.owndata)
+        return sum(x.nbytes for x in self if abi.owner_of(x) is x)
 
     def trim(self) -> None:
         """Keep no memory in which no array lies."""
@@ -156,7 +157,7 @@ class Packed:
         if like.flags.c_contiguous and _is_packable(like):
             self._find_room(k, like)
         else:
-            self[k] = np.empty_like(like, subok=False)
+            self[k] = empty_like(like)
         return self[k]  # type: ignore[no-any-return]
 
     def share(self, k: int, other: Values | Packed) -> None:
@@ -208,7 +209,7 @@ class Packed:
             places[places >= 0] >> PLACE_BITS, minlength=len(self._forms)
         ).tolist()
         sizes: list[int] = [math.prod(shape) * dtype.itemsize for shape, dtype in self._forms]
-        alone: int = sum(x.nbytes for x in self._arrays.values() if x.flags.owndata)
+        alone: int = sum(x.nbytes for x in self._arrays.values() if abi.owner_of(x) is x)
         return alone + sum(n * size for n, size in zip(counts, sizes, strict=True))
 
     def trim(self) -> None:

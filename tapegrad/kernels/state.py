@@ -118,3 +118,11 @@ def give(state: State) -> None:
         state.run(layout.RESET)
     state.look()
     _idle.append(state)
+
+
+def trim() -> None:
+    """Give back what workspaces have free that nobody uses at present."""
+    for _ in range(len(_idle)):
+        state = take()
+        state.run(layout.RESET)
+        give(state)

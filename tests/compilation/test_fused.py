@@ -1,10 +1,12 @@
 """Fused kernels of `tapegrad.compile`: they give what rows give; when they are made, kept and not used."""
 
 import gc
+import mmap
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from contextlib import suppress
@@ -13,10 +15,12 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd.traced_rules import MOST_TRACED
 from tapegrad.compilation import (
     arena,
     background,
     fusing,
+    handing,
     memory,
     pace,
     plan,
@@ -28,7 +32,7 @@ from tapegrad.compilation import (
 from tapegrad.compilation.fusing import CHUNK, UNROLLED
 from tapegrad.compilation.paths import MOST_PLANS
 from tapegrad.compilation.rows import OFTEN, Rows
-from tapegrad.compilation.scheduling import MOST_TASKS
+from tapegrad.compilation.scheduling import MOST_PARTS, MOST_TASKS
 from tapegrad.compilation.staging import Stages
 from tapegrad.kernels import abi, assembly, cache, programs
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
@@ -497,6 +501,99 @@ def test_what_a_plan_does_not_need_any_more_is_overwritten(more):
     (made,) = plans_of(compiled)
     moved = made.arena.memory.nbytes
     assert moved == 0 if more < 0 else 0 < moved < 20 * 8 * n
+
+
+def test_no_two_arrays_have_a_place_of_an_arena_at_once():
+    random = np.random.default_rng(0)
+    for n in (0, 1, 2, 30, 200):
+        begins = random.integers(0, 40, n)
+        spans = [(int(b), int(b + random.integers(0, 20)), int(random.integers(1, 9))) for b in begins]
+        size, offsets = arena._fit(spans)
+        here = np.zeros((61, size), int)
+        for (begin, end, room), at in zip(spans, offsets, strict=True):
+            here[begin : end + 1, at : at + room] += 1
+        assert here.max(initial=0) == min(n, 1)
+        assert size <= 1.5 * here.sum(1).max()
+
+
+@pytest.mark.parametrize("rows", [2, MOST_PARTS - 1, MOST_PARTS, MOST_PARTS + 1])
+def test_operands_of_a_few_parts_are_copied(rows):
+    """Which a step by itself would read as they lie, in an arena that is always the same then."""
+    data = np.random.default_rng(0).normal(size=(800, rows))
+
+    def f(x):
+        y = np.exp(x * 0.5).reshape(rows, -1)
+        for _ in range(9):
+            y = np.tanh((y - data.T) * 0.5) * (data.T[:, None, :] + y[:, None])[:, 0]
+        return np.sum(y * y)
+
+    compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 800 * rows)), np.float64)
+    (made,) = plans_of(compiled)
+    assert fused(compiled)
+    assert (made.place is None) == (rows > MOST_PARTS)
+
+
+@pytest.fixture
+def common(monkeypatch):
+    """The memory that plans have in common, of nobody else's."""
+    monkeypatch.setattr(handing, "_common", [])
+    return handing._common
+
+
+def in_an_arena(x):
+    for k in range(10):
+        x = np.concatenate([x[3:] * 0.5, x[:3]]) + np.maximum(x, x[k]) * 0.25
+    return np.sum(x * x)
+
+
+def test_plans_have_the_memory_of_arenas_in_common(common):
+    small, large = (np.random.default_rng(0).normal(size=n) for n in (9_000, 20_000))
+    compiled = [tg.compile(in_an_arena, wait=True) for _ in range(3)]
+    wanted = [tg.func.grad(in_an_arena)(x) for x in (small, large)]
+    for _ in range(CALLS):
+        for f, k in zip(compiled, (0, 1, 0), strict=True):
+            np.testing.assert_allclose(f.grad((small, large)[k]), wanted[k], rtol=1e-12)
+    (room,) = common
+    places = [made.place for f in compiled for made in plans_of(f)]
+    assert len(places) == 3
+    assert room.size == places[1]._size > places[0]._size
+    assert all(x._words.at == room.at and x._own is None for x in places)
+    assert not room.lock.locked()
+    del places, compiled[1]
+    gc.collect()
+    assert not np.any(room._memory[mmap.PAGESIZE : -mmap.PAGESIZE]) or sys.platform != "linux"
+    np.testing.assert_allclose(compiled[0].grad(small), wanted[0], rtol=1e-12)
+
+
+def test_a_plan_has_an_arena_of_its_own_while_another_one_computes(common):
+    x = np.random.default_rng(0).normal(size=9_000)
+    compiled = tg.compile(in_an_arena, wait=True)
+    wanted = tg.func.grad(in_an_arena)(x)
+    for k in range(2 * CALLS):
+        if k % 3 == 2 and common:
+            with common[0].lock:
+                np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
+        np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
+    (place,) = [made.place for made in plans_of(compiled)]
+    assert place._own is not None and place._words.at == common[0].at
+    assert not common[0].lock.locked() and not place._own.lock.locked()
+
+
+def test_plans_in_several_threads(common):
+    x = np.random.default_rng(0).normal(size=9_000)
+    compiled = [tg.compile(in_an_arena, wait=True) for _ in range(4)]
+    wanted, wrong = tg.func.grad(in_an_arena)(x), []
+
+    def call(f):
+        wrong.extend(k for k in range(40) if not np.allclose(f.grad(x), wanted, rtol=1e-12, atol=0))
+
+    threads = [threading.Thread(target=call, args=(f,)) for f in compiled]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not common[0].lock.locked()
 
 
 @pytest.mark.parametrize("smallest", [8, 64, 112, 113, 4096])
@@ -1094,3 +1191,23 @@ def test_a_sum_is_in_the_group_of_what_it_sums(monkeypatch):
         compiled.grad(np.ones((300, 20)), np.ones((300, 1)))
     assert [x.rows.calls for x in made] == [False]  # NumPy sums nothing
     assert made[0].kernels == 3  # of the rows that are summed; of what these give; in reverse
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_rows_know_the_derivative_of_large_arrays_that_are_stacked(axis):
+    """Whose rule is not traced, as it would be run on their values."""
+
+    def f(x):
+        return np.sum(
+            np.stack([x * 2.0, np.sin(x), x * x], axis) ** 2
+            * np.linspace(0.0, 1.0, 3 * x.size).reshape(shape)
+        )
+
+    x = np.linspace(-1.0, 1.0, MOST_TRACED // 3 + 3).reshape(2, -1)
+    shape = np.stack([x, x, x], axis).shape
+    compiled = tg.compile(f, wait=True)
+    for k in range(5):
+        found, wanted = compiled.grad(x * k), tg.func.grad(f)(x * k)
+        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
+    ((way,),) = [kind.ways for kind in compiled.explain().kinds]
+    assert not way.by_python

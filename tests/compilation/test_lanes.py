@@ -384,7 +384,7 @@ def test_few_instances_are_computed_by_one_thread(monkeypatch, n, limit):
     x = random.normal(size=(2 * LANES, 3))
     tg.func.vmap(compiled)(x)
     (path,) = next(iter(compiled._kinds.values())).matcher.paths
-    instance = sum(y.nbytes for y in path.program.values if y.flags.owndata) + 1
+    instance = sum(y.nbytes for y in path.program.values if abi.owner_of(y) is y) + 1
     monkeypatch.setattr(lanes, "THREAD_BYTES", n * instance // 2 + limit)
     assert lanes.count_threads(path, n, "", 2) == (2 if n > LANES and limit < 1 else 1)
     assert np.allclose(tg.func.vmap(compiled, threads=2)(x[:n]), [compiled.plain(row) for row in x[:n]])

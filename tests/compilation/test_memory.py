@@ -15,8 +15,8 @@ from tapegrad.compilation.computing import MOST_BESIDE
 from tapegrad.compilation.memory import LARGE, Releases, give_back
 from tapegrad.compilation.steps import FORGOTTEN, NOTHING
 from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
-from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import SHADOWED
+from tapegrad.kernels import abi, state
+from tapegrad.kernels.replay.layout import HELD_BYTES, RESET, SHADOWED
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 CALLS = 9
@@ -219,6 +219,20 @@ def test_pages_at_the_edges_are_kept():
     assert np.all(room == 1.0)
 
 
+@pytest.mark.parametrize("size", [LARGE, memory.HUGE])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_arrays_with_pages_of_their_own_are_given_back_as_a_whole(size, more):
+    like = np.ones((3, size // 12), np.float32).T
+    arrays = memory.zeros((size + more,), np.dtype(np.uint8)), memory.empty_like(like)
+    assert arrays[1].strides == like.strides and arrays[1].dtype == like.dtype
+    for x in arrays:
+        part = x[1:]
+        x[:] = 1.0
+        give_back(x)
+        assert part.base is x  # so that counts of references to it tell who has a part
+        assert np.all(x == 0.0) if GIVEN_BACK and x.nbytes >= LARGE else np.all(x == 1.0)
+
+
 def test_what_is_read_later_is_not_given_back(monkeypatch):
     given = []
     monkeypatch.setattr(memory, "give_back", lambda x: given.append(x))
@@ -331,6 +345,23 @@ def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, monkey
         expected = (np.arange(4.0) + k) * 2.0
         found = np.asarray(y.detach() if isinstance(y, tg.Tensor) else y)
         np.testing.assert_array_equal(found, expected[expected.size - found.size :])
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
+    """By workspaces of sweeps, where arrays are large."""
+    ran, run, recorded = [], state.State.run, tg.func.value_and_grad(chain)
+    x = points(np.float64, more)[0]
+    wanted = recorded(x)
+    monkeypatch.setattr(
+        state.State, "run", lambda self, what, *etc: ran.append(what) or run(self, what, *etc)
+    )
+    compiled = tg.compile(chain, wait=True)
+    for _ in range(CALLS):
+        assert compiled.value_and_grad(x)[0] == wanted[0]
+    assert (RESET in ran) == (x.nbytes >= LARGE)
+    assert all(not one.view[HELD_BYTES] for one in state._idle) or more < 0
+    np.testing.assert_array_equal(recorded(x)[1], wanted[1])
 
 
 PEAK = """

@@ -8,7 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import background, planning, repeats, rolling
-from tapegrad.compilation.repeats import FEWEST_TURNS, LONGEST_TURN, Repeat, find_repeats
+from tapegrad.compilation.repeats import FEWEST_TURNS, LONGEST_TURN, MOST_ELEMENTS, Repeat, find_repeats
 from tapegrad.compilation.rolling import FEWEST_ROWS
 from tapegrad.kernels import abi, assembly
 from tests.tiers import thinned
