@@ -349,6 +349,18 @@ class Reverse(Cotangents):
             else:
                 self._multiplied(event.operands[1], np.matmul, np.swapaxes(a, -1, -2), ct)
 
+    def _is_transposed(self, source: Source) -> bool:
+        """Whether an operand is a matrix, or a stack of them, of which it has the last two axes swapped."""
+        if source.kind != RESULT or not self.program.views[source.value]:
+            return False
+        event = self.program.events[source.value]
+        matrix = self.program.buffer(event.operands[0])
+        seen = view_of(event.op, event.attrs, matrix) if matrix.ndim > 1 else None
+        if seen is None:
+            return False
+        looks = [(abi.address(x), x.shape, x.strides) for x in (seen, np.swapaxes(matrix, -1, -2))]
+        return looks[0] == looks[1]
+
     def _parts(self, event: Event, ct: np.ndarray, operands: list[np.ndarray], wanted: list[int]) -> None:
         """Give each of the arrays that were joined its part of the cotangent."""
         axis = event.attrs["axis"]
@@ -358,8 +370,15 @@ class Reverse(Cotangents):
             self._give(event.operands[q], ct[part])
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
+        """Give a product; of an operand that is a matrix transposed the matrix gets it, transposed."""
+        while function is np.matmul and min(x.ndim, y.ndim) > 1 and self._is_transposed(source):
+            source = self.program.events[source.value].operands[0]
+            x, y = np.swapaxes(y, -1, -2), np.swapaxes(x, -1, -2)
         part = self._like(source)
-        if function is np.matmul:
+        if function is np.matmul and min(x.ndim, y.ndim) > 1 and x.shape[-1] == 1:
+            self.rows.call(np.multiply, [x, y, part])  # unlike a product's its zeros have signs
+            done = self.rows.loop(np.add, [part, self._number(0, part.dtype)], part)
+        elif function is np.matmul:
             ours = next((z for z in (x, y) if id(abi.owner_of(z)) in self.holders), None)
             done = self.rows.product(x, y, part, ours)
         else:
