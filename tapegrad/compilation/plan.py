@@ -35,6 +35,7 @@ from tapegrad.compilation.scheduling import (
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
 from tapegrad.compilation.subnormals import Scaling, scaling
+from tapegrad.compilation.tiling import Tiling
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -79,18 +80,21 @@ class Plan(Prepared):
                 self._repeat(backward, k, True)
                 cleared |= {id(abi.owner_of(x)) for x in backward.steps[k].writes}
             yield from schedule.add(backward, ready, len(backward), False)
-        for item in schedule.items:
+        tiling = Tiling(schedule.items, {x.owner for x in outputs} | cleared)
+        for item in tiling.items:
             for work in item.work:
                 for x, writes in touched(work):
                     self._touched.setdefault(x.owner, []).append(Access(x, item, writes, False))
-        for item in schedule.items:
-            if item.extent:
-                yield from _Fused(self, item).build()
-            else:
-                work = item.work[0]
-                self._repeat(work.rows, work.row, not work.reported)
-            yield
-        self.arena = Arena(self._uses(schedule.items, cleared))
+        for item in tiling.items:
+            stack = tiling.stacks.get(item)
+            for part in [item] if stack is None else stack.parts() if item is stack.items[0] else ():
+                if part.extent:
+                    yield from _Fused(self, part).build()
+                else:
+                    work = part.work[0]
+                    self._repeat(work.rows, work.row, not work.reported)
+                yield
+        self.arena = Arena(self._uses(tiling, cleared))
         yield
         self.rows.move(self.arena)
         self.rows.seal()
@@ -109,21 +113,25 @@ class Plan(Prepared):
                 self._scaled[char] = self.rows.keep(scaling(char))
             self.rows.write(layout.SCALED_BY, abi.address(self._scaled[char].words))
 
-    def _uses(self, items: Sequence[Item], cleared: set[int]) -> list[list[Use]]:
+    def _uses(self, tiling: Tiling, cleared: set[int]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array.
 
         An array that is `cleared` as a whole before all steps is none of these: it is written where it is.
         """
         uses: dict[int, list[Use]] = {}
         known = {x.owner for x in self.outputs} | cleared
-        for item in items:
+        for item in tiling.items:
+            stack = tiling.stacks.get(item)
+            place = item.place if stack is None else stack.place
             for work in item.work:
                 for x, writes in touched(work):
                     x = self.wholes.get(x.at, x) if x.is_block else x
                     if work.kind == layout.BY_PYTHON:
                         known.add(x.owner)
                     elif x.is_dense or not writes:
-                        uses.setdefault(x.owner, []).append(Use(item.place, x.low, x.high, writes))
+                        uses.setdefault(x.owner, []).append(
+                            Use(place, x.low, x.high if stack is None else stack.end(x), writes)
+                        )
         return [found for owner, found in uses.items() if owner not in known]
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
