@@ -50,7 +50,7 @@ NO_SIZE = {
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
-    "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
+    "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
