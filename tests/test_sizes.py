@@ -51,6 +51,7 @@ NO_SIZE = {
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
+    "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     "compilation/memory.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
