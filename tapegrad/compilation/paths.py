@@ -148,7 +148,7 @@ class Path(Computation):
         value = program.values[result]
         self.is_number = value.size == 1 and value.dtype.kind == "f"
         seed = Source(RESULT, result), np.ones_like(value, order="C")
-        super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
+        super().__init__(program, Reverse(program, [seed], True) if self.is_number else None, self.begin, n)
         self._releases = self._releases_of(program, self._reverse)
         shared = program.values[: program.shared]  # of which the call at work may have some
         self._releases_of(program, self._reverse, shared).end()

@@ -35,7 +35,7 @@ from tapegrad.compilation.scheduling import (
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
 from tapegrad.compilation.subnormals import Scaling, scaling
-from tapegrad.compilation.tiling import Tiling
+from tapegrad.compilation.tiling import Part, Tiling
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -202,6 +202,7 @@ class _Fused:
         self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
         self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
         self.parts: dict[Name, Operand] = {}  # of sums
+        self.part = item if isinstance(item, Part) else Part(item, 0, item.extent, {})
 
     def build(self) -> Iterator[None]:
         """Add the rows."""
@@ -226,13 +227,15 @@ class _Fused:
                     self._row(w)
         if self.item.blocks is not None:
             rows.in_blocks(first, self.item.blocks)
-        elif self.parts and self.n > BLOCK:
-            rows.in_blocks(first, splits(self.n))
-        for w in self.item.work:
+        elif self.parts and self.part.whole > BLOCK:
+            begin = self.part.begin
+            ends = [k - begin for k in splits(self.part.whole) if begin <= k <= begin + self.n]
+            rows.in_blocks(first, ends)
+        for w in self.item.work if self.part.begin + self.n == self.part.whole else ():
             if w.is_sum:
-                out = w.writes[0]
+                out, room = w.writes[0], self.part.rooms[_name(w.writes[0])]
                 begin = abi.address(rows.keep(np.array(INITIAL, self.char))) if w.exact else out.at
-                rows.total([self.parts[_name(out)].at, begin, out.at, w.divisor], out.itemsize, self.n)
+                rows.total([room.at, begin, out.at, w.divisor], out.itemsize, self.part.whole)
 
     def _order(self) -> None:
         """Levels: of kernels even, of other rows behind them odd."""
@@ -250,8 +253,11 @@ class _Fused:
             written |= dict.fromkeys(writes, level)
             read |= {x: max(read.get(x, 0), level) for x in reads}
             if w.is_sum:
-                room = np.zeros(self.n // w.writes[0].itemsize + 1, self.char)  # a byte for an element
-                self.parts[writes[0]] = describe(self.plan.rows.keep(room))
+                rooms, size = self.part.rooms, self.part.whole // w.writes[0].itemsize + 1
+                if writes[0] not in rooms:  # a byte for an element
+                    rooms[writes[0]] = describe(self.plan.rows.keep(np.zeros(size, self.char)))
+                room = rooms[writes[0]]
+                self.parts[writes[0]] = room._replace(at=room.at + self.part.begin)
 
     def _decide(self) -> None:
         """Say where results are: where they belong if anybody else wants them, else in a block."""

@@ -118,8 +118,11 @@ class Reverse(Cotangents):
         Names of ops whose rules Python runs.
     """
 
-    def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
+    def __init__(
+        self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]], are_constant: bool = False
+    ) -> None:
         super().__init__(program)
+        self.constants += [root for _, root in cotangents if are_constant]
         self.by_python: list[str] = []
         self._known: Known = {}
         for source, root in cotangents:
@@ -262,10 +265,7 @@ class Reverse(Cotangents):
         shape = kept(operand.shape, axes)
         if event.op is MEAN:
             count = np.array(max(1, int(np.prod([operand.shape[a] for a in axes]))), ct.dtype)
-            scaled = np.zeros_like(ct)
-            if not self.rows.loop(np.divide, [ct, count], scaled):
-                self.rows.call(np.divide, [ct, count, scaled])
-            ct = scaled
+            ct = self._combined(np.divide, ct, count, np.zeros_like(ct))
         if ct.ndim == 0 or ct.size == 1:
             self._give(source, ct.reshape(()))
         else:
@@ -445,7 +445,7 @@ class Reverse(Cotangents):
                 part = np.zeros((), ct.dtype)
             elif not stretched:
                 part = self._part(source, out, summed, False)
-            self.rows.loop(np.multiply, [ct, self._number(factor, ct.dtype)], part, ct.size)
+            part = self._combined(np.multiply, ct, self._number(factor, ct.dtype), part)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:

@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import plan, tiling
+from tapegrad.compilation.scheduling import splits
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tests.tiers import every
@@ -19,6 +20,8 @@ def plans(monkeypatch):
     """The plans that are made, with parts of few bytes."""
     monkeypatch.setattr(tiling, "STACKED", 512)
     monkeypatch.setattr(tiling, "TILE", 512)
+    monkeypatch.setattr(tiling, "FEWEST", 32)
+    tiling._have_bits.cache_clear()
     made, build = [], plan.Plan.build
 
     def noted(self, *args):
@@ -126,3 +129,92 @@ def test_of_how_many_bytes_stacks_are(shape, plans, monkeypatch):
     x = np.linspace(-1.0, 1.0, shape[0] * shape[1]).reshape(*shape, 1)
     made_of(lambda q: np.sum(np.sin((x * 2.0 + q) @ q)), np.ones((len(x), 1, 1)))
     assert (products(plans[0]) > 2) is (x.nbytes >= tiling.STACKED)
+
+
+DATA = np.random.default_rng(0).normal(size=(5003, 9)), np.random.default_rng(1).normal(size=5003)
+
+
+def logistic(x, y, w):
+    z = x @ w
+    return np.mean(np.log(1.0 + np.exp(-z)) + y * z) + np.sum(w * w)
+
+
+def residuals(x, y, w):
+    r = x @ w - y
+    return np.sum(r * r) * np.sum(np.abs(r))  # two sums of which others read one
+
+
+def several_columns(x, y, w):
+    z = x @ (w[:, None] * np.arange(1.0, 4.0))
+    return np.sum(np.tanh(z) * y[:, None]) + np.sum(np.sum(z, 1) ** 2)
+
+
+def other_rows(x, y, w):
+    z = np.sin(x @ w)
+    return np.sum(z * z[::-1]) + np.sum((x @ (z @ x)) * y)
+
+
+def written_rows(x, y, w):
+    z = x @ w
+    z[2:7] *= 3.0
+    return np.sum(z * np.cos(z) * y)
+
+
+def of_linear(f, n, kind):
+    """Compare a function of so many rows with what is recorded."""
+    x, y = (data[:n].astype(kind) for data in DATA)
+    w, v = np.linspace(-0.5, 0.5, 9).astype(kind), np.cos(np.arange(9.0)).astype(kind)
+    compiled = tg.compile(lambda w: f(x, y, w), wait=True)
+    for k in range(CALLS):
+        point = w * kind(1 + 0.1 * k)
+        value, found, product = *compiled.value_and_grad(point), compiled.hvp(point, v)
+    wanted, expected = tg.func.value_and_grad(compiled.plain)(point)
+    assert np.asarray(value).tobytes() == np.asarray(wanted).tobytes()
+    for g, known in ((found, expected), (product, tg.func.hvp(compiled.plain)(point, v))):
+        np.testing.assert_allclose(g, known, rtol=0, atol=1000 * np.finfo(kind).eps * np.abs(known).max())
+    assert "not fused" not in compiled.explain() and "computed by" in compiled.explain()
+
+
+LINEAR = logistic, residuals, several_columns, other_rows, written_rows
+ROWS = [(f, n, kind) for kind in (np.float64, np.float32) for n in (5003, 4096) for f in LINEAR]
+
+
+@pytest.mark.parametrize(("f", "n", "kind"), every(ROWS, 10))
+def test_rows_give_what_is_given_at_once(f, n, kind, plans, monkeypatch):
+    monkeypatch.setattr(tiling, "TILE", 1 << 15)
+    of_linear(f, n, kind)
+    if f is logistic:
+        assert products(plans[0]) >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    every([(n, k) for n in ("FEWEST", "CHECKED", "MOST_STEPS", "FEW") for k in (-1, 0, 1)], 6),
+)
+def test_limits_of_rows(name, more, plans, monkeypatch):
+    """Beyond a limit the product is one, with all that goes with it."""
+    x = DATA[0][:4096]
+    monkeypatch.setattr(tiling, "TILE", 72 * 256)
+    columns = tiling.FEW + more if name == "FEW" else 1
+    if name == "FEWEST":
+        monkeypatch.setattr(tiling, name, 4096 + more)
+    elif name == "CHECKED":
+        monkeypatch.setattr(tiling, name, x.nbytes + more)
+    elif name == "MOST_STEPS":  # blocks of sums are rows of so many parts
+        monkeypatch.setattr(tiling, name, splits(4096)[1] // 256 + more)
+    w = np.linspace(-0.5, 0.5, 9 * columns).reshape(9, columns)
+
+    def f(w):
+        z = x @ (w if name == "FEW" else w[:, 0])
+        return np.sum(np.tanh(z) * 2.0)
+
+    made_of(f, w)
+    beyond = more < 0 if name in ("CHECKED", "MOST_STEPS") else more > 0
+    assert (products(plans[0]) == 2) is beyond
+
+
+def test_rows_that_have_other_bits_by_themselves(plans, monkeypatch):
+    monkeypatch.setattr(tiling, "TILE", 1 << 15)
+    monkeypatch.setattr(tiling, "_have_bits", lambda *_: False)
+    made_of(lambda w: logistic(*DATA, w), np.linspace(-0.5, 0.5, 9))
+    assert products(plans[0]) == 2
