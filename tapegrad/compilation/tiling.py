@@ -110,7 +110,9 @@ class Stack:
         scaled = work.rows.word(work.row, layout.SCALED_SIZE)
         ct = (a, b)[work.rows.word(work.row, layout.SCALED_OPERAND)] if scaled else None
         added = axes[-1] is None and begin > 0
-        part = self._added.setdefault(id(out), rows.keep(np.empty_like(out))) if added else out
+        if added and id(out) not in self._added:
+            self._added[id(out)] = rows.keep(np.empty_like(out))
+        part = self._added[id(out)] if added else out
         rows.product(a, b, part, ct)
         if added:
             rows.loop(np.add, [out, part], out)
@@ -175,7 +177,7 @@ def _have_bits(char: str, shape: tuple[int, int], other: tuple[int, ...], ends: 
     size = math.prod(shape)
     if size * np.dtype(char).itemsize > CHECKED:
         return False
-    a = (np.arange(size) * 0.618 % 1.0 - 0.5).astype(char).reshape(shape)
+    a = np.resize(np.cos(np.arange(4099)).astype(char), shape)
     b = np.cos(np.arange(math.prod(other))).astype(char).reshape(other)
     whole = a @ b
     return all((a[low:high] @ b).tobytes() == whole[low:high].tobytes() for low, high in pairwise(ends))
