@@ -52,7 +52,8 @@ NO_SIZE = {
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
-    "compilation/copies.py": {"SUMMED"},  # bytes, which tests/compilation/test_copies.py crosses
+    "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
+    "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
@@ -72,6 +73,8 @@ NO_SIZE = {
     "compilation/plan.py": {"BLOCK"},
     "compilation/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},
     "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
+    # bytes, columns, elements and sizes of parts, which tests/compilation/test_tiling.py crosses
+    "compilation/tiling.py": {"STACKED", "FEW", "FEWEST", "CHECKED", "MOST_STEPS"},
     "compilation/reverse.py": {"FEW"},  # elements of rows, which tests/compilation/test_compile.py crosses
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses
     "compilation/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_NAMED"},

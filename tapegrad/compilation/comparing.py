@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.config import guard_setting
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, machine
 from tapegrad.kernels.replay import layout
+from tapegrad.kernels.replay.layout import SUMMED
+from tapegrad.tape.tape import checksum
 
 MISSING: Any = object()
 GET_OF_CLASS: Any = MappingProxyType.get
@@ -53,6 +56,15 @@ class Entry(NamedTuple):
             return id(of) + layout.TYPE_AT, 0, id(key)
         place = _places().get((type(of), key)) if get is getattr else None
         return None if place is None else (id(of) + place, 0, 0 if value is None else id(value))
+
+
+class Contents(NamedTuple):
+    """What an array was when it was looked at: its elements are a copy, or a checksum."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    elements: np.ndarray | int
 
 
 class Check:
@@ -110,12 +122,20 @@ def is_same_kind(x: Any, kind: type, _: Any) -> bool:
     return type(x) is kind
 
 
-def is_same_array(x: np.ndarray, known: tuple[np.ndarray, tuple[int, ...]], _: Any) -> bool:
-    """Whether an array has the same strides, and the same elements, bit by bit, as a copy of it."""
-    copy, strides = known
-    if x.shape != copy.shape or x.strides != strides or x.dtype != copy.dtype:
+def contents_of(x: np.ndarray) -> Contents:
+    """What an array holds: a copy, of a very large one the checksum that a tape guards it by."""
+    summed = x.nbytes >= SUMMED and x.flags.forc and guard_setting() != "copy"
+    return Contents(x.shape, x.strides, x.dtype, checksum(x) if summed else x.copy(order="K"))
+
+
+def is_same_array(x: np.ndarray, known: Contents, _: Any) -> bool:
+    """Whether an array has the same strides, and the same elements, bit by bit."""
+    copy = known.elements
+    if (x.shape, x.strides, x.dtype) != known[:3]:
         return False
-    if copy.strides != strides or not x.flags.forc:
+    if isinstance(copy, int):
+        return guard_setting() != "copy" and checksum(x) == copy
+    if copy.strides != x.strides or not x.flags.forc:
         return x.tobytes() == copy.tobytes()
     return have_same_bytes(x, copy)
 

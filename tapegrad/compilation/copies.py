@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.config import guard_setting
+from tapegrad.kernels.replay.layout import SUMMED
 from tapegrad.tape.tape import checksum
 
-SUMMED = 1 << 20  # bytes from which on a checksum takes less than a copy, as that leaves the nearest caches
 MOST_RESTS = 64  # copies in a row at most without a checksum, where the latest ones were in vain
 
 

@@ -26,6 +26,7 @@ class Cotangents:
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
         self.free: list[np.ndarray] = []
+        self.constants: list[np.ndarray] = []  # cotangents that are the same at each call
         self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
         self._blocks: list[Block] = []  # of the event at work
         self._idle: dict[tuple[str, int], list[Block]] = {}  # blocks, by what they hold
@@ -38,6 +39,15 @@ class Cotangents:
         """A constant, an array for all that read one of these bits."""
         made = np.array(value, dtype)
         return self._numbers.setdefault((dtype.char, made.tobytes()), made)
+
+    def _combined(self, ufunc: np.ufunc, ct: np.ndarray, number: np.ndarray, out: Any) -> Any:
+        """What a ufunc gives of a cotangent and a number: a constant of one, else `out`, which rows write."""
+        if not ct.ndim and any(abi.owner_of(ct) is x for x in self.constants):
+            self.constants.append(np.asarray(ufunc(ct, number)))
+            return self.constants[-1]
+        if not self.rows.loop(ufunc, [ct, number], out, ct.size):
+            self.rows.call(ufunc, [ct, number, out])
+        return out
 
     def _total(self, kind: str) -> np.ndarray:
         """A number that takes a sum, by the rows of a group."""

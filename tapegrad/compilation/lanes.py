@@ -281,7 +281,7 @@ class Lanes(Computation):
             lanes[count:] = x[-1]
         planning, by_rows = self.plans[pull], functools.partial(super().compute, 0, pull, reported)
         try:
-            if not planning.run(reported) and not self._unplanned(planning, reported, by_rows):
+            if not self._planned(planning, reported, by_rows):
                 return None
         except FloatingPointError:
             return None

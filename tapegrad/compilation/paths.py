@@ -46,6 +46,8 @@ class Computation:
         Functions that give derivatives by leaves of the arguments, as the caller is to have them.
     calls
         Whether rows call functions of Python's; and if those in reverse run too.
+    computed_by
+        The plan that has computed the latest call; None where rows have.
     """
 
     def __init__(self, program: Program, reverse: Reverse | None, begin: Address, count: int) -> None:
@@ -53,6 +55,10 @@ class Computation:
         if reverse is not None:
             pairs = zip(reverse.gradients, program.arguments, strict=True)
             self.parts = [_giving_like(ct, x) for ct, x in pairs]
+            for k, x in enumerate(reverse.gradients):
+                if x is not None and x.nbytes >= LARGE:
+                    self.parts[k] = functools.partial(self._part, k, self.parts[k])
+        self.computed_by: Prepared | None = None
         self._pulls: bool | None = None  # whether the latest call ran the rows in reverse
         self.watched = begin, count, Tensor.__weakrefoffset__  # events whose Tensors nobody may have
         calls = program.rows.calls
@@ -96,9 +102,21 @@ class Computation:
             self.reverse.rows.run(0, len(self.reverse.rows))
         return True
 
-    def _unplanned(self, planning: Planning, reported: int, by_rows: Callable[[], bool]) -> bool:
-        """Compute by rows what no plan has computed."""
-        return by_rows() and (planning.see(self.watched, reported) or by_rows())
+    def _planned(self, planning: Planning, reported: int, by_rows: Callable[[], bool]) -> bool:
+        """Compute by a plan where there is one; by rows what none has computed."""
+        self.computed_by, before = None, planning.plan
+        if planning.run(reported):
+            self.computed_by = before
+            return True
+        found = by_rows() and (planning.see(self.watched, reported) or by_rows())
+        if before is None:  # one that has given the same is used from now on
+            self.computed_by = planning.plan
+        return found
+
+    def _part(self, k: int, copied: Callable[[], Any]) -> Any:
+        """A derivative of the latest call, which is asked for once."""
+        target = None if self.computed_by is None else self.computed_by.targets.get(k)
+        return copied() if target is None else target.take()
 
 
 class Path(Computation):
@@ -118,8 +136,6 @@ class Path(Computation):
         How many events compiled code knows.
     served
         How many calls have followed it to its end.
-    computed_by
-        The plan that has computed the latest of them; None where rows have.
     product
         What computes the Hessian times a direction; None where values decide what that takes, UNTRIED before
         it is made.
@@ -137,16 +153,11 @@ class Path(Computation):
         value = program.values[result]
         self.is_number = value.size == 1 and value.dtype.kind == "f"
         seed = Source(RESULT, result), np.ones_like(value, order="C")
-        super().__init__(program, Reverse(program, [seed]) if self.is_number else None, self.begin, n)
+        super().__init__(program, Reverse(program, [seed], True) if self.is_number else None, self.begin, n)
         self._releases = self._releases_of(program, self._reverse)
         shared = [*program.values.alone(program.shared)]  # of which the call at work may have some
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
-        self.computed_by: Prepared | None = None
-        gradients = [] if self._reverse is None else self._reverse.gradients
-        for k, x in enumerate(gradients):
-            if x is not None and x.nbytes >= LARGE:
-                self.parts[k] = functools.partial(self._part, k, self.parts[k])
         self.plans: dict[tuple[int, bool], Planning] = {}
         self.from_first: list[Planning | None] = [None, None]  # of calls that compute all in the end
         self.comparison: Comparison  # of which the words know
@@ -181,27 +192,15 @@ class Path(Computation):
         except Exception as error:  # of a rule that cannot be run by itself
             self.reason = str(error) or type(error).__name__
 
-    def _part(self, k: int, copied: Callable[[], Any]) -> Any:
-        """A derivative of the latest call, which is asked for once."""
-        target = None if self.computed_by is None else self.computed_by.targets.get(k)
-        return copied() if target is None else target.take()
-
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows; by a plan where there is one for such a call."""
         planning = self.plans.get((begin, pull)) or self._planning(begin, pull)
-        self.computed_by, before = None, planning.plan
-        if planning.run(reported):
-            self.computed_by = planning.plan
-            return True
-        sparing = self._releases.are_due and begin == 0 and not planning.reason
-        by_rows = functools.partial(super().compute, begin, pull, reported)
-        found = self._unplanned(
-            planning, reported, functools.partial(self._sparingly, pull, reported) if sparing else by_rows
-        )
-        if before is None and planning.plan is not None:  # it has given the same, and is used from now on
-            self.computed_by = planning.plan
-            if begin == 0:  # nobody has looked into what rows have computed
-                self._releases.end()
+        by_rows, is_new = functools.partial(super().compute, begin, pull, reported), planning.plan is None
+        if self._releases.are_due and begin == 0 and not planning.reason:
+            by_rows = functools.partial(self._sparingly, pull, reported)
+        found = self._planned(planning, reported, by_rows)
+        if is_new and planning.plan is not None and begin == 0:  # nobody has looked into what rows gave
+            self._releases.end()
         return found
 
     def _releases_of(
@@ -356,14 +355,15 @@ class Product(Computation):
             if target is not None and target.dtype.kind in "fc":
                 target.fill(np.nan)
         super().__init__(program, Reverse(program, moving), path.begin, n)
-        self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm)
+        self.planning = Planning(program, self.reverse, path.result, n, path.wait, path.warm, True)
 
     def compute(self, begin: int, pull: bool, reported: int) -> bool:
         """As by rows, or by a plan behind those of the path."""
-        if begin != self.program.shared or self.looked_at:
-            return super().compute(begin, pull, reported)
         by_rows = functools.partial(super().compute, begin, pull, reported)
-        return self.planning.run(reported) or self._unplanned(self.planning, reported, by_rows)
+        if begin == self.program.shared and not self.looked_at:
+            return self._planned(self.planning, reported, by_rows)
+        self.computed_by = None
+        return by_rows()
 
     def holds(self) -> bool:
         """Whether it is right for the values that there are, once they are computed."""

@@ -35,6 +35,7 @@ from tapegrad.compilation.scheduling import (
 from tapegrad.compilation.staging import Parameters, Task
 from tapegrad.compilation.stretching import Stretch
 from tapegrad.compilation.subnormals import Scaling, scaling
+from tapegrad.compilation.tiling import Part, Tiling
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -80,18 +81,21 @@ class Plan(Prepared):
                 cleared |= {id(abi.owner_of(x)) for x in backward.steps[k].writes}
             yield from schedule.add(backward, ready, len(backward), False)
         self.rows.kept += schedule.scratch
-        for item in schedule.items:
+        tiling = Tiling(schedule.items, {x.owner for x in outputs} | cleared)
+        for item in tiling.items:
             for work in item.work:
                 for x, writes in touched(work):
                     self._touched.setdefault(x.owner, []).append(Access(x, item, writes, False))
-        for item in schedule.items:
-            if item.extent:
-                yield from _Fused(self, item).build()
-            else:
-                work = item.work[0]
-                self._repeat(work.rows, work.row, not work.reported)
-            yield
-        self.arena = Arena(self._uses(schedule.items, cleared))
+        for item in tiling.items:
+            stack = tiling.stacks.get(item)
+            for part in [item] if stack is None else stack.parts() if item is stack.items[0] else ():
+                if part.extent:
+                    yield from _Fused(self, part).build()
+                else:
+                    work = part.work[0]
+                    self._repeat(work.rows, work.row, not work.reported)
+                yield
+        self.arena = Arena(self._uses(tiling, cleared))
         yield
         self.rows.move(self.arena)
         self.rows.seal()
@@ -112,21 +116,25 @@ class Plan(Prepared):
                 self._scaled[char] = self.rows.keep(scaling(char))
             self.rows.write(layout.SCALED_BY, abi.address(self._scaled[char].words))
 
-    def _uses(self, items: Sequence[Item], cleared: set[int]) -> list[list[Use]]:
+    def _uses(self, tiling: Tiling, cleared: set[int]) -> list[list[Use]]:
         """What steps do to memory that nobody else knows, by array.
 
         An array that is `cleared` as a whole before all steps is none of these: it is written where it is.
         """
         uses: dict[int, list[Use]] = {}
         known = {x.owner for x in self.outputs} | cleared
-        for item in items:
+        for item in tiling.items:
+            stack = tiling.stacks.get(item)
+            place = item.place if stack is None else stack.place
             for work in item.work:
                 for x, writes in touched(work):
                     x = self.wholes.get(x.at, x) if x.is_block else x
                     if work.kind == layout.BY_PYTHON:
                         known.add(x.owner)
                     elif x.is_dense or not writes:
-                        uses.setdefault(x.owner, []).append(Use(item.place, x.low, x.high, writes))
+                        uses.setdefault(x.owner, []).append(
+                            Use(place, x.low, x.high if stack is None else stack.end(x), writes)
+                        )
         return [found for owner, found in uses.items() if owner not in known]
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
@@ -200,6 +208,7 @@ class _Fused:
         self.places: dict[Name, Operand] = {}  # where operands are, if not where they were
         self.stored: set[tuple[int, Name]] = set()  # what kernels, by their levels, write
         self.parts: dict[Name, Operand] = {}  # of sums
+        self.part = item if isinstance(item, Part) else Part(item, 0, item.extent, {})
 
     def build(self) -> Iterator[None]:
         """Add the rows."""
@@ -224,13 +233,15 @@ class _Fused:
                     self._row(w)
         if self.item.blocks is not None:
             rows.in_blocks(first, self.item.blocks)
-        elif self.parts and self.n > BLOCK:
-            rows.in_blocks(first, splits(self.n))
-        for w in self.item.work:
+        elif self.parts and self.part.whole > BLOCK:
+            begin = self.part.begin
+            ends = [k - begin for k in splits(self.part.whole) if begin <= k <= begin + self.n]
+            rows.in_blocks(first, ends)
+        for w in self.item.work if self.part.begin + self.n == self.part.whole else ():
             if w.is_sum:
-                out = w.writes[0]
+                out, room = w.writes[0], self.part.rooms[_name(w.writes[0])]
                 begin = abi.address(rows.keep(np.array(INITIAL, self.char))) if w.exact else out.at
-                rows.total([self.parts[_name(out)].at, begin, out.at, w.divisor], out.itemsize, self.n)
+                rows.total([room.at, begin, out.at, w.divisor], out.itemsize, self.part.whole)
 
     def _order(self) -> None:
         """Levels: of kernels even, of other rows behind them odd."""
@@ -248,8 +259,11 @@ class _Fused:
             written |= dict.fromkeys(writes, level)
             read |= {x: max(read.get(x, 0), level) for x in reads}
             if w.is_sum:
-                room = np.zeros(self.n // w.writes[0].itemsize + 1, self.char)  # a byte for an element
-                self.parts[writes[0]] = describe(self.plan.rows.keep(room))
+                rooms, size = self.part.rooms, self.part.whole // w.writes[0].itemsize + 1
+                if writes[0] not in rooms:  # a byte for an element
+                    rooms[writes[0]] = describe(self.plan.rows.keep(np.zeros(size, self.char)))
+                room = rooms[writes[0]]
+                self.parts[writes[0]] = room._replace(at=room.at + self.part.begin)
 
     def _decide(self) -> None:
         """Say where results are: where they belong if anybody else wants them, else in a block."""

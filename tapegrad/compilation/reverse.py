@@ -119,8 +119,11 @@ class Reverse(Cotangents):
         Names of ops whose rules Python runs.
     """
 
-    def __init__(self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]]) -> None:
+    def __init__(
+        self, program: Program, cotangents: Sequence[tuple[Source, np.ndarray]], are_constant: bool = False
+    ) -> None:
         super().__init__(program)
+        self.constants += [root for _, root in cotangents if are_constant]
         self.by_python: list[str] = []
         self._known: Known = {}
         for source, root in cotangents:
@@ -263,10 +266,7 @@ class Reverse(Cotangents):
         shape = kept(operand.shape, axes)
         if event.op is MEAN:
             count = np.array(max(1, int(np.prod([operand.shape[a] for a in axes]))), ct.dtype)
-            scaled = np.zeros_like(ct)
-            if not self.rows.loop(np.divide, [ct, count], scaled):
-                self.rows.call(np.divide, [ct, count, scaled])
-            ct = scaled
+            ct = self._combined(np.divide, ct, count, np.zeros_like(ct))
         if ct.ndim == 0 or ct.size == 1:
             self._give(source, ct.reshape(()))
         else:
@@ -350,6 +350,18 @@ class Reverse(Cotangents):
             else:
                 self._multiplied(event.operands[1], np.matmul, np.swapaxes(a, -1, -2), ct)
 
+    def _is_transposed(self, source: Source) -> bool:
+        """Whether an operand is a matrix, or a stack of them, of which it has the last two axes swapped."""
+        if source.kind != RESULT or not self.program.views[source.value]:
+            return False
+        event = self.program.events[source.value]
+        matrix = self.program.buffer(event.operands[0])
+        seen = view_of(event.op, event.attrs, matrix) if matrix.ndim > 1 else None
+        if seen is None:
+            return False
+        looks = [(abi.address(x), x.shape, x.strides) for x in (seen, np.swapaxes(matrix, -1, -2))]
+        return looks[0] == looks[1]
+
     def _parts(self, event: Event, ct: np.ndarray, operands: list[np.ndarray], wanted: list[int]) -> None:
         """Give each of the arrays that were joined its part of the cotangent."""
         axis = event.attrs["axis"]
@@ -362,8 +374,15 @@ class Reverse(Cotangents):
             self._give(event.operands[q], ct[(slice(None),) * axis + (places[q], ...)])
 
     def _multiplied(self, source: Source, function: np.ufunc, x: np.ndarray, y: np.ndarray) -> None:
+        """Give a product; of an operand that is a matrix transposed the matrix gets it, transposed."""
+        while function is np.matmul and min(x.ndim, y.ndim) > 1 and self._is_transposed(source):
+            source = self.program.events[source.value].operands[0]
+            x, y = np.swapaxes(y, -1, -2), np.swapaxes(x, -1, -2)
         part = self._like(source)
-        if function is np.matmul:
+        if function is np.matmul and min(x.ndim, y.ndim) > 1 and x.shape[-1] == 1:
+            self.rows.call(np.multiply, [x, y, part])  # unlike a product's its zeros have signs
+            done = self.rows.loop(np.add, [part, self._number(0, part.dtype)], part)
+        elif function is np.matmul:
             ours = next((z for z in (x, y) if id(abi.owner_of(z)) in self.holders), None)
             done = self.rows.product(x, y, part, ours)
         else:
@@ -430,7 +449,7 @@ class Reverse(Cotangents):
                 part = np.zeros((), ct.dtype)
             elif not stretched:
                 part = self._part(source, out, summed, False)
-            self.rows.loop(np.multiply, [ct, self._number(factor, ct.dtype)], part, ct.size)
+            part = self._combined(np.multiply, ct, self._number(factor, ct.dtype), part)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:

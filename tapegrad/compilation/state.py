@@ -26,6 +26,7 @@ from tapegrad.compilation.comparing import (
     MISSING,
     OF_FUNCTION,
     Entry,
+    contents_of,
     dict_of,
     is_same_array,
     is_same_dict,
@@ -183,7 +184,7 @@ class State:
     def _walk_container(self, x: Any, where: str) -> None:
         kind = type(x)
         if kind is np.ndarray and not x.dtype.hasobject:
-            self._add(is_same_array, x, (x.copy(order="K"), x.strides), True, ARRAYS, where)
+            self._add(is_same_array, x, contents_of(x), True, ARRAYS, where)
         elif kind in (tuple, slice):
             self._walk_all(x if kind is tuple else (x.start, x.stop, x.step), where)
         elif kind is list:

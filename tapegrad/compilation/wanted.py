@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tapegrad.core.base import value_of
 from tapegrad.func.calls import Call
 from tapegrad.func.transforms import pull_number, pull_twice
-from tapegrad.tensor import tensor
+from tapegrad.tensor import tensor, wrap
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,5 +49,5 @@ LEFT_PRODUCT = replace(PRODUCT, what="vhp")  # the same, as the Hessian is symme
 
 def direction_of(call: Call) -> list[Any]:
     """Return values of the direction that a call has, one for each leaf."""
-    call.xs = [tensor(x) for x in call.given]
+    call.xs = [wrap(x) if type(x) is np.ndarray else tensor(x) for x in call.given]  # which nobody writes to
     return [value_of(v) for v in call.direction(call.v, copied=False)]

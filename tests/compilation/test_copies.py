@@ -49,6 +49,24 @@ def test_arrays_are_those_of_the_call(kind, more):
     assert way.calls == 6 * len(odd) + 1 - 2
 
 
+@pytest.mark.parametrize("more", [-1, 0])
+def test_python_looks_at_very_large_arrays_alone(more, monkeypatch):
+    a, x, seen, take = some("f8", more), np.array([0.5, 2.0]), [], Copies.take
+
+    def noted(self, buffer, given):
+        seen.append(buffer.nbytes)
+        take(self, buffer, given)
+
+    compiled = tg.compile(lambda x: np.sum(np.sin(a * x[0]) * x[1]))
+    for k in range(8):
+        compare(compiled.value_and_grad(x), tg.func.value_and_grad(compiled.plain)(x))
+        a[k] = k
+        monkeypatch.setattr(Copies, "take", noted)
+        seen.clear()
+    compiled.value_and_grad(x)
+    assert seen == ([] if more else [a.nbytes])
+
+
 @pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed", "stretched"])
 def test_layouts(layout):
     a = some("f8", 0).reshape(2, -1)

@@ -1044,6 +1044,23 @@ def test_derivatives_are_given_away(how, more):
     assert not any(np.may_share_memory(a, b) for k, a in enumerate(arrays) for b in arrays[:k])
 
 
+def test_products_with_the_hessian_are_given_away():
+    x, v = np.linspace(-1.0, 1.0, memory.LARGE // 8), np.linspace(0.5, 2.0, memory.LARGE // 8)
+
+    def f(x):
+        return np.sum(np.sin(x) * x)
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.hvp(f)
+    found = [compiled.hvp(x * (1 + 0.1 * k), v) for k in range(2 * CALLS)]
+    kept = [g.copy() for g in found]
+    found[-1][:] = compiled.hvp(x, v)[:] = 0.0  # theirs alone
+    assert compiled.hvp(x, v).any()
+    for k, (g, copy) in enumerate(zip(found[:-1], kept, strict=False)):
+        np.testing.assert_array_equal(g, copy)
+        np.testing.assert_allclose(g, recorded(x * (1 + 0.1 * k), v), rtol=1e-12, atol=1e-14)
+    assert not any(np.may_share_memory(a, b) for k, a in enumerate(found) for b in found[:k])
+
+
 @pytest.mark.parametrize("n", [0, 1, planning.PART, 2 * planning.PART + 1])
 def test_derivatives_agree_to_half_the_digits_of_the_largest(n):
     known = np.linspace(0.0, 1.0, n)
@@ -1211,3 +1228,51 @@ def test_rows_know_the_derivative_of_large_arrays_that_are_stacked(axis):
         np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13)
     ((way,),) = [kind.ways for kind in compiled.explain().kinds]
     assert not way.by_python
+
+
+TRANSPOSED = {
+    "the second": lambda x, y: np.sin(x @ y.T) ** 2,
+    "the first": lambda x, y: np.sin(x.T @ y) ** 2,
+    "twice": lambda x, y: np.sin(x @ y.T.T.T) + np.cos(y @ y.T) @ x @ x.T,
+    "a stack": lambda x, y: np.sin(np.stack([x, y]) @ np.swapaxes(np.stack([y, x * y]), 1, 2)) ** 2,
+    "a column": lambda x, y: np.sin(x[:, :1] @ y[:, :1].T) * (x @ y.T),
+    "stacks of columns": lambda x, y: np.sin(x[:, :, None] @ np.swapaxes(y[:, :, None], 1, 2)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), every([(n, k) for k in (np.float64, np.float32) for n in TRANSPOSED], 5)
+)
+def test_products_of_what_is_transposed(name, kind):
+    def f(x, y):
+        return np.sum(TRANSPOSED[name](x, y) * 0.5)
+
+    random = np.random.default_rng(0)
+    x, y, v, w = (random.normal(size=(5, 3)).astype(kind) for _ in range(4))
+    x[0], y[1] = 0.0, -0.0
+    compiled = tg.compile(f, (0, 1), wait=True)
+    for _ in range(CALLS):
+        found = compiled.value_and_grad(x, y), compiled.hvp(x, y, (v, w))
+    (value, gradients), products = found
+    wanted, expected = tg.func.value_and_grad(f, (0, 1))(x, y)
+    assert value == wanted and fused(compiled)
+    for g, known in zip(gradients + products, expected + tg.func.hvp(f, (0, 1))(x, y, (v, w)), strict=True):
+        np.testing.assert_allclose(g, known, rtol=0, atol=200 * np.finfo(kind).eps)
+    for g, known in zip(gradients, expected, strict=True):
+        np.testing.assert_array_equal(np.signbit(g[known == 0]), np.signbit(known[known == 0]))
+
+
+def test_what_is_transposed_is_not_copied(monkeypatch):
+    made, build = [], plan.Plan.build
+
+    def noted(self, *args):
+        made.append(self)
+        return build(self, *args)
+
+    monkeypatch.setattr(plan.Plan, "build", noted)
+    compiled = tg.compile(lambda x, y: np.sum(np.tanh(x @ y) ** 2), (0, 1), wait=True)
+    x, y = np.ones((4, 3)), np.ones((3, 5))
+    for _ in range(CALLS):
+        compiled.grad(x, y)
+        compiled.hvp(x, y, (x, y))
+    assert [found.rows.calls for found in made] == [False, False]

@@ -124,6 +124,7 @@ FEW_ROWS = 8  # of a short axis, from which on these are summed apart, in double
 TILE = 16  # rows and columns of a transposed matrix that are copied together
 DIRECT, STAGED = 1024, 128  # elements in a block of a ufunc's loop: of operands as they lie, of copies
 AHEAD = 2048  # bytes by which a checksum asks for memory before it reads it
+SUMMED = 1 << 20  # bytes from which on a checksum takes less than a copy, as that leaves the nearest caches
 SPREAD = 0x1E3779B97F4A7C15  # by multiples of it places in arrays, and addresses, are spread
 LENT = 4  # an array that others can write to weighs this part of its size: most of them keep it anyway
 WINDOW_WORDS = 1 + WINDOW_EXTENTS + 3 * MAXDIM  # that describe a view of an operand

@@ -370,17 +370,24 @@ def is_same_slice(known: int, x: int) -> int:
 
 
 def is_copied(target: int, x: int, how: int) -> int:
-    """Whether an operand is a small array of the same kind as this one, which takes its elements."""
+    """Whether an operand is an array of the same kind as this one, which takes its elements.
+
+    Those of large arrays are copied as they lie, of very large ones not: Python looks first whether they are
+    there.
+    """
     g = i64(shared())
-    if obj(x).type != g.ndarray_type or size_of(x) > g.copied or obj(x).ndim == 0:
+    if obj(x).type != g.ndarray_type or size_of(x) >= SUMMED or obj(x).ndim == 0:
         return 0
     if obj(x).descr != obj(target).descr:
         return 0
-    if same_words(x, target, DIMS_AT) == 0:
-        return how == WRITTEN_FROM and stretches(x, target) and copy_elements(target, x)
-    if obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
+    alike = same_words(x, target, DIMS_AT)
+    if alike and obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
         copy(obj(target).data, obj(x).data, size_of(x))
         return 1
+    if size_of(x) > g.copied:
+        return 0
+    if alike == 0:
+        return how == WRITTEN_FROM and stretches(x, target) and copy_elements(target, x)
     if how == AN_ARRAY or (how == ELEMENTS and lies_alike(target, x) == 0):
         return 0
     return copy_elements(target, x)
