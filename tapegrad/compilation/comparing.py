@@ -112,7 +112,11 @@ def is_same_kind(x: Any, kind: type, _: Any) -> bool:
 
 def is_same_array(x: np.ndarray, known: tuple[np.ndarray, tuple[int, ...]], _: Any) -> bool:
     """Whether an array has the same strides, and the same elements, bit by bit, as a copy of it."""
-    copy, strides = known
+    return have_same_elements(x, *known)
+
+
+def have_same_elements(x: np.ndarray, copy: np.ndarray, strides: tuple[int, ...]) -> bool:
+    """Whether an array has these strides and, bit by bit, the elements of a copy."""
     if x.shape != copy.shape or x.strides != strides or x.dtype != copy.dtype:
         return False
     if copy.strides != strides or not x.flags.forc:
@@ -133,15 +137,3 @@ def dict_of(x: Any, _: Any, __: Any) -> dict[str, Any]:
     """Return the dict of an object's own, whatever its class says of attributes."""
     found: dict[str, Any] = object.__getattribute__(x, "__dict__")
     return found
-
-
-def is_same_argument(x: Any, known: Any) -> bool:
-    """Whether an argument is the same object, or as good as that."""
-    if x is known:
-        return True
-    kind = type(x)
-    if kind is not type(known) or kind not in (int, float, str, tuple):
-        return False
-    if kind is tuple:
-        return len(x) == len(known) and all(map(is_same_argument, x, known))
-    return bool(x == known) and (kind is not float or x != 0.0 or str(x) == str(known))

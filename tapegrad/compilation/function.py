@@ -12,11 +12,12 @@ from typing import Any, overload
 import numpy as np
 
 from tapegrad.compilation import background, methods
+from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
 from tapegrad.compilation.lanes import PRODUCTS
 from tapegrad.compilation.learner import Learner
-from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
+from tapegrad.compilation.replaying import Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,
     LEFT_PRODUCT,

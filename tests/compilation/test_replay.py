@@ -286,6 +286,135 @@ def test_other_arguments_run_python():
     assert signed(np.abs(X), -0.0) == pytest.approx(4 * np.pi)
 
 
+DATA, NEAR = np.arange(8.0), np.array([0.0, 9.0, 2.0])[::2]
+
+
+def raised_for_a_while(x, d, e):
+    d += 1.0
+    s = np.sum(x * (e * 1.0))
+    d -= 1.0
+    return s
+
+
+def raised_beside_a_global(x, d):
+    return raised_for_a_while(x, d, weights)
+
+
+def longer_for_a_while(x, d, e):
+    d.append(2.0)
+    s = np.sum(x) * len(e)
+    d.pop()
+    return s
+
+
+def is_one(x, d, e):
+    return np.sum(x * d) * (2.0 if d is e else 1.0)
+
+
+ALIKE = {  # a function, and what makes its other arguments anew
+    "array": (lambda x, d: np.sum(x * d), lambda: (weights.copy(),)),
+    "slices": (lambda x, d, e: np.sum(x * d) + e[0], lambda: (DATA[:4], DATA[4:])),
+    "columns": (lambda x, d, e: np.sum(x * d * e), lambda: (*DATA.reshape(4, 2).T,)),
+    "list": (lambda x, d: np.sum(x * d[0]) * d[1], lambda: ([weights.copy(), 2.0],)),
+    "dict": (lambda x, d: np.sum(x * d["a"]) * d["b"][0], lambda: ({"a": weights.copy(), "b": [2.0]},)),
+    "tuple": (lambda x, d: np.sum(x * d[0]) * d[1].real, lambda: ((weights.copy(), 1.0 + 2.0j),)),
+    "number of NumPy's": (lambda x, d: np.sum(x * d), lambda: (weights[1],)),
+    "written to for a while": (raised_for_a_while, lambda: (weights.copy(), weights[::-1].copy())),
+}
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_other_arguments_that_are_alike(what):
+    """They may be other objects at each call."""
+    f, made = ALIKE[what]
+    compiled = taken(f, *made())
+    before = skipped(compiled)
+    for k in range(4):
+        assert agrees(compiled, X + k, *made())
+    assert skipped(compiled) == before + 4
+
+
+def test_an_argument_by_name_that_is_alike():
+    compiled = tg.compile(lambda x, *, d: np.sum(x * d), wait=True, replay=True)
+    for _ in range(8):
+        assert np.array_equal(compiled.grad(X, d=np.ones(4) * 2.0), np.full(4, 2.0))
+    assert skipped(compiled) == 4
+    assert np.array_equal(compiled.grad(X, d=np.ones(4)), np.ones(4))
+
+
+TOLD = {  # a function, and arguments that are equal to those that it was called with
+    "one and the same": (is_one, lambda a: (a, a.copy()), lambda a: (a, a)),
+    "two and not one": (is_one, lambda a: (a, a), lambda a: (a, a.copy())),
+    "a global": (lambda x, d: is_one(x, d, weights), lambda a: (a,), lambda a: (weights,)),
+    "memory in common": (raised_for_a_while, lambda a: (a, a.copy()), lambda a: (a, a[:])),
+    "memory of a global": (raised_beside_a_global, lambda a: (a,), lambda a: (weights[:],)),
+    "lists": (longer_for_a_while, lambda a: ([1.0], [1.0]), lambda a: [[1.0]] * 2),
+    "a view": (lambda x, d: np.sum(x * (d.base is None)), lambda a: (a,), lambda a: (a[:],)),
+    "what is near": (
+        lambda x, d: np.sum(x * np.may_share_memory(d, DATA[1:2])),
+        lambda a: (NEAR,),
+        lambda a: (DATA[:4:2],),
+    ),
+    "keys": (lambda x, d: np.sum(x) * len(str(*d)), lambda a: ({2: 0},), lambda a: ({2.0: 0},)),
+    "zeros": (lambda x, d: np.sum(np.arctan2(x * 0.0, d[0])), lambda a: ([0.0],), lambda a: ([-0.0],)),
+    "dtypes": (lambda x, d: np.sum(x) * d.itemsize, lambda a: (np.float64(1),), lambda a: (np.float32(1),)),
+}
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_other_arguments_that_are_told_apart(what):
+    f, first, then = TOLD[what]
+    compiled, a = tg.compile(f, wait=True, replay=True), weights.copy()
+    for others in (first, then, first):
+        for k in range(6):
+            assert agrees(compiled, np.abs(X) + 0.13 * k, *others(a))
+    assert skipped(compiled)
+
+
+def test_arguments_that_are_kept_or_written_to():
+    """What the function does with an argument it does with each, or it is refused."""
+    holder = Model()
+    holder.last = None
+
+    def keeps(x, d):
+        holder.last = d
+        return np.sum(x * d)
+
+    def keeps_the_first(x, d):
+        holder.last = d if holder.last is None else holder.last
+        return np.sum(x * d) * holder.last[0]
+
+    def writes(x, d):
+        d[0] += 1.0
+        return np.sum(x * d)
+
+    compiled, d = tg.compile(keeps, wait=True, replay=True), weights.copy()
+    for _ in range(6):
+        compiled.grad(X, d)
+    assert skipped(compiled)
+    with pytest.raises(ReplayError, match=r"last of holder.*has an effect"):
+        compiled.grad(X, e := weights.copy())
+    assert holder.last is e
+    holder.last, compiled = None, tg.compile(keeps_the_first, wait=True, replay=True)
+    for _ in range(8):
+        d = weights.copy()
+        compiled.grad(X, d)
+        d[0] = 7.0
+        assert agrees(compiled, X, d)
+    compiled = tg.compile(writes, wait=True, replay=True)
+    for _ in range(8):
+        compiled.grad(X, d := weights.copy())
+        assert d[0] == weights[0] + 1.0
+    compiled = tg.compile(writes, wait=True, replay=True)
+    with pytest.raises(ReplayError, match="an argument: it has an effect"):
+        call_often(lambda x: compiled.grad(x, d))
+    d = weights.copy()
+    compiled = taken(lambda x, d: np.sum(x * d) * (np.put(d, 0, d[0]) is None), d)
+    d.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        compiled(X, d)
+
+
 @pytest.mark.parametrize("wrapped", [lambda a: [a], lambda a: {0: a}, lambda a: (a,)])
 def test_an_argument_in_a_list_is_another(wrapped):
     """Of the same leaves another value: the program of one is not the other's."""
@@ -532,8 +661,10 @@ MASKS = {
     "factor": lambda x: np.sum(x * (x > 0.4)) + x[0] * (x[1] <= x[2]),
     "combined": lambda x: np.sum(np.where((x > 0.4) & ~(x > 0.6) | (x == x[0]), x, 0.5)),
     "counted": lambda x: np.sum(x * (x > 0.4)) / (1.0 + np.sum(x > 0.1)),
-    "counted along an axis": lambda x: np.sum(x * np.sum(np.outer(x, x) > 0.1, axis=0, keepdims=True))
-    + np.sum(x * np.max(np.sign(np.outer(x, x)), axis=1)),
+    "counted along an axis": lambda x: (
+        np.sum(x * np.sum(np.outer(x, x) > 0.1, axis=0, keepdims=True))
+        + np.sum(x * np.max(np.sign(np.outer(x, x)), axis=1))
+    ),
     "steps": lambda x: np.sum(np.floor(x * 3.0) * x + np.sign(x) * np.rint(x) + x // 0.3),
     "nan": lambda x: np.sum(np.where(np.isnan(x), 0.0, x) + np.where(np.isfinite(x), x, 1.0)),
     "alike": lambda x: np.sum(np.zeros_like(x) + x * np.ones_like(x)) + np.sum(x) * np.argmax(x),
