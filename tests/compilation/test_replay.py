@@ -903,6 +903,14 @@ def test_functions_of_scipy_and_of_tapegrad():
     taken(lambda x: np.sum(special.expit(x)) + tg.logsumexp(x))
 
 
+@pytest.mark.parametrize("f", [special.hyp2f1, special.eval_jacobi])
+def test_functions_of_four_operands(f):
+    """Of which the last has no bit in the words of a record."""
+    compiled = taken(lambda x: np.sum(f(2.0, 1.0, 0.5, x * 0.3)))
+    for k in range(3):
+        assert agrees(compiled, X * (1.0 + 0.1 * k))
+
+
 # ------------------------------------------------------------ what somebody vouches for
 
 
