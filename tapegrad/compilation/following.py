@@ -162,6 +162,8 @@ class Follower:
     def _follow(self, path: Path, k: int) -> None:
         self.path, self.program, state = path, path.program, self.state
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
+        if self.see_value is not None:  # compiled code finds no numbers, not those computed already either
+            state[layout.FIRST_EVENT] = path.end
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0

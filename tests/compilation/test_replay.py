@@ -11,7 +11,7 @@ import time
 import types
 import warnings
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -1201,6 +1201,21 @@ def test_an_operand_of_an_operation_is_looked_at_afterwards():
 
     with pytest.raises(ReplayError, match="looks at a value"):
         call_often(tg.compile(f, wait=True, replay=True).grad)
+
+
+@pytest.mark.parametrize("op", [lambda a: np.linalg.eigh(a)[0], lambda a: np.linalg.solve(a, a[0])])
+def test_a_look_at_a_number_that_is_computed_already_is_seen(op):
+    """As an operation that Python computes has come after it."""
+
+    def f(x):
+        s = x[0] * 1.0
+        y = op(np.outer(x, x) + np.eye(4))
+        return np.sum(y) * (2.0 if s > 0.5 else 1.0)
+
+    compiled = tg.compile(f, wait=True, replay=True)
+    for x in (*[X] * 6, X + 1.0):
+        with suppress(ReplayError):
+            assert same(compiled.value_and_grad(x), tg.func.value_and_grad(f)(x), 4)
 
 
 LOOKS = {  # at what an operation before was of
