@@ -336,21 +336,23 @@ class _Work:
     ) -> tuple[Any, Any] | None:
         """What a call gives that does what the latest one did; None where that is to be looked at again."""
         matcher, replay = self.kind.matcher, self.kind.replay
+        assert replay is not None
         matcher.restart(given)
         path = matcher.path
         what: Computation | None = path
-        if wanted.directed:
-            self.begin = begin
-            what = self._product(path, direction)
-            self.begin = None
         pull = self._pulls(path, wanted)
         try:
+            if not replay.decides(matcher):
+                return None
+            if wanted.directed:
+                self.begin = begin
+                what = self._product(path, direction)
+                self.begin = None
             if what is None or not matcher.finish(what, pull):
                 return None
         except np.linalg.LinAlgError:  # which is to come where the function may catch it
             return None
-        assert replay is not None
-        replay.replayed += 1
+        replay.serve()
         return self._computed(what, pull, wanted, given)
 
     def _pulls(self, path: Path, wanted: Wanted) -> bool:

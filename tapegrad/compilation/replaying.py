@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.compilation.arguments import Others
 from tapegrad.compilation.comparing import VOUCHED, Check, Entry
+from tapegrad.compilation.decisions import Decision
 from tapegrad.compilation.lanes import JACOBIAN, PRODUCTS, Lanes, compute, count_threads, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
@@ -69,6 +70,7 @@ class Replay:
         self._path: Path | None = None
         self._begun: Path | None = None  # by the call at work
         self._check: Check | None = None
+        self._decisions: list[Decision] = []
         self._is_as_before = False  # what the call at work reads
         self._serial = 0
 
@@ -124,6 +126,9 @@ class Replay:
             self._refuse([Violation("has an effect: the call has changed this", where)])
         elif self._state is not None and known:
             self._check, self._serial = Check(self._state.entries, self._assume), matcher.serial
+            self._decisions = sorted(observer.decisions, key=lambda decision: decision.needed)
+            if self._decisions:
+                return False  # to a shortcut, which looks at nothing
             self._in_vain = 0
             return True
         else:
@@ -131,6 +136,21 @@ class Replay:
             self._codes, self._path = {*observer.codes}, path
             self._refuse(self._state.violations)
         return False
+
+    def decides(self, matcher: Matcher) -> bool:
+        """Whether values that Python would look at are those that it has seen, as far as that goes."""
+        if self._decisions:
+            with np.errstate(all="ignore"):  # of which Python was told at the calls that were watched
+                for decision in self._decisions:
+                    if not matcher.decides(decision):
+                        self.changed = f"a value, {decision.where}"
+                        return False
+        return True
+
+    def serve(self) -> None:
+        """Count a call that was computed without Python."""
+        self.replayed += 1
+        self._in_vain = 0
 
     def see(self, learning: Learning) -> None:
         """Look whether there will be no program."""
@@ -144,6 +164,9 @@ class Replay:
         self, matcher: Matcher, leaves: Sequence[np.ndarray], what: str, threads: int
     ) -> list[np.ndarray] | None:
         """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
+        if self._decisions:
+            self.laneless = f"each looks at a value, {self._decisions[0].where}"
+            return None
         path, n, pull = matcher.path, len(leaves[0]), bool(what)
         if pull and what != JACOBIAN and not path.is_number:
             return None

@@ -614,9 +614,8 @@ slotted = Slotted()
 slotted.a = 1.0
 
 REFUSED = {
-    "branch": (lambda x: np.sum(x) if x[0] > 0 else np.sum(x * x), "looks at a value"),
     "number": (lambda x: np.sum(x) * float(x[0].detach()), "looks at a value|no program"),
-    "elements by a mask": (lambda x: np.sum(x[x > 0]), "looks at a value"),
+    "numbers": (lambda x: np.sum(x) * sum(np.unique(x).tolist()), "looks at a value"),
     "random": (lambda x: np.sum(x) * rng.normal(), "Generator"),
     "random of numpy": (lambda x: np.sum(x) * np.random.normal(), "np.random.normal"),  # noqa: NPY002
     "random of python": (lambda x: np.sum(x) * random.random(), "Random.random"),
@@ -704,17 +703,129 @@ def test_what_has_no_derivative_is_computed_without_python(name):
     assert skipped(compiled) == before + len(given) + 1, compiled.explain()
 
 
-@pytest.mark.parametrize("how", [lambda x: x > 0, lambda x: x < 1.0, lambda x: bool(x), lambda x: x == 0.5])
+# ------------------------------------------------------------ what Python decides by values
+
+
+def halved(x):
+    s, n = np.sum(x * x), 0
+    while s > 1.0:
+        s, n = s * 0.5, n + 1
+    return s * (1.0 + 0.1 * n)
+
+
+def changed_after_a_look(x):
+    y = x * 1.0
+    positive, total = y[0] > 0.2, np.sum(y)
+    y[0] = -1.0
+    return total * (2.0 if positive else 1.0) * (3.0 if y[0] > 0.2 else 1.0) + np.sum(y)
+
+
+def looks_at_both(x):
+    y = x * 2.0
+    first = 2.0 if y[0] > 0.7 else 1.0
+    y += 1.0
+    return np.sum(y) * first * (2.0 if y[0] > 1.6 else 1.0)
+
+
+def searched_in_a_list(x):
+    levels = [np.array([0.1]), np.array([0.4])]
+    found = np.searchsorted(np.concatenate(levels), x)
+    levels[0][0] = -5.0
+    return np.sum(x * found)
+
+
+def of_the_least(x):
+    return min(x[0], x[1]) * max(x) + sorted([x[2], x[3]])[0]
+
+
+DECIDED = {
+    "branch": lambda x: np.sum(x) if x[0] > 0.4 else np.sum(x * x),
+    "branch on a result": lambda x: np.sum(x) if np.sum(np.sin(x)) > 1.0 else np.sum(x * x),
+    "factor on one way": lambda x: np.sum(x) * (2.0 if x[0] > 0.4 else 1.0),
+    "as many elements": lambda x: np.sum(x[x > 0.4] ** 2) / max(1, x[x > 0.4].size),
+    "any": lambda x: np.sum(x) if np.any(x > 0.8) else x[0],
+    "truth of a number": lambda x: np.sum(x) if np.maximum(x[0] - 0.4, 0.0) else x[1],
+    "both": lambda x: x[0] if x[0] > 0.4 and x[1] > 0.4 else x[1],
+    "the place of the greatest": lambda x: x[np.argmax(x)] * x[int(np.argmin(x * x))],
+    "order": lambda x: np.sum(x[np.argsort(x)] * np.arange(4.0)),
+    "places": lambda x: np.sum(x[np.nonzero(x > 0.4)]) + np.sum(x[np.searchsorted(weights, x) - 1]),
+    "a loop": halved,
+    "a look before a write": changed_after_a_look,
+    "looks before and after writes": looks_at_both,
+    "an option that changes": searched_in_a_list,
+    "builtins": of_the_least,
+    "finite": lambda x: np.sum(x) if np.isfinite(x).all() else np.sum(np.where(np.isfinite(x), x, 0.0)),
+    "equal": lambda x: x[0] * 2.0 if x[0] == x[1] else x[1],
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_python_decides_by_values_is_seen_to_be_the_same(name):
+    """Python is skipped where truth values and whole numbers that it sees are those of the latest call."""
+    f, generator = DECIDED[name], np.random.default_rng(5)
+    compiled, x = tg.compile(f, wait=True, replay=True), np.abs(X)
+    for k in range(36):
+        if k % 4 == 0 and k > 7:
+            x = generator.uniform(0.05, 1.0, 4)
+            if k % 12 == 0:
+                x[0] = [math.nan, x[1]][k % 24 == 0]
+        assert same(compiled.value_and_grad(x), tg.func.value_and_grad(f)(x), 4), f"call {k}"
+        if k == 30:
+            found, wanted = compiled.hvp(x, X), tg.func.hvp(f)(x, X)
+            np.testing.assert_allclose(found, wanted, 1e-12, 1e-12)
+    assert skipped(compiled) > 8, compiled.explain()
+
+
+@pytest.mark.parametrize("how", [lambda x: x > 0, lambda x: x < 1.0, lambda x: x == 0.5])
 def test_a_number_that_is_compared_is_looked_at(how):
-    compiled = tg.compile(lambda x: x * x if how(x) else x * 3.0, wait=True, replay=True)
-    with pytest.raises(ReplayError, match="looks at a value"):
-        any(compiled(0.5 + k) == 0.0 for k in range(8))
+    f = lambda x: x * x if how(x) else x * 3.0
+    compiled = tg.compile(f, wait=True, replay=True)
+    for k in range(16):
+        x = (-1.0, 0.5, 1.5, 0.5)[k // 4] + 0.0 * k
+        assert compiled.value_and_grad(x) == tg.func.value_and_grad(f)(x)
+    assert skipped(compiled) > 2
+
+
+def test_an_effect_of_one_branch_is_seen():
+    def f(x):
+        if x[0] > 1.1:
+            counts[0] += 1
+        return np.sum(x * x)
+
+    compiled, before = taken(lambda x: f(x * 1.0)), counts[0]
+    assert agrees(compiled, X)
+    assert counts[0] == before
+    with pytest.raises(ReplayError, match=r"counts.*has an effect"):
+        compiled.grad(X + 1.0)
+    assert counts[0] == before + 1
+
+
+def test_an_error_of_one_branch_is_raised():
+    def f(x):
+        if x[0] < 0.0:
+            raise ValueError("negative")
+        return np.sum(x)
+
+    compiled = taken(f)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="negative"):
+            compiled.grad(-X)
+        assert agrees(compiled, X)
+
+
+def test_a_value_that_is_another_at_each_call_runs_python():
+    f = lambda x: x[np.argmax(x)] * 2.0
+    compiled = tg.compile(f, wait=True, replay=True)
+    for k in range(MOST_IN_VAIN + 8):
+        assert agrees(compiled, np.roll(X, k))
+    assert skipped(compiled) == 0
+    assert "had changed: a value, test_replay.py" in str(compiled.explain())
 
 
 def test_the_line_is_told():
     def f(x):
         y = np.sin(x)
-        return np.sum(y) * (2.0 if y[1] > 0 else 1.0)
+        return np.sum(y) * float(y[1].detach())
 
     compiled, line = tg.compile(f, wait=True, replay=True), f.__code__.co_firstlineno + 2
     with pytest.raises(ReplayError, match=rf"test_replay.py:{line}, in f: it looks at a value"):
@@ -1041,6 +1152,9 @@ LINES = [
     "y = world.step(y)", "y = y[world.order]", "y = np.take(y, world.items)", "y = world.method(y, s)",
     "y = y * sum(world.numbers)", "y = y + helper(y) * len(world.numbers)", "y = y * kept.a[k]",
     "y = y if world.scale < 1.5 else y * 2.0", "s = s * world.pair.b",
+    "s = s * (2.0 if np.any(y > 0.5) else g)", "y = y * 1.5 if y[0] > 0.1 else y - c", "y = y[np.argsort(y)]",
+    "s = s + np.sum(y[y > 0.2])", "y = y * (0.3 if y[2] > 0.5 else world.scale)",
+    "s = s * 0.5 if s > y[np.argmax(y)] else s",
 ]  # fmt: skip
 
 
@@ -1234,6 +1348,13 @@ def test_a_look_at_an_operand_behind_its_operation_is_seen(text):
     made = {"np": np}
     exec(f"def f(x):\n    y = x * 1.0\n    {text}\n    return s", made)
     compiled = tg.compile(made["f"], wait=True, replay=True)
-    x = np.array([0.2, 0.7, 1.5, 2.5])
-    with pytest.raises(ReplayError, match="looks at a value"):
-        any(compiled.value_and_grad(x + 0.01 * k) is None for k in range(8))
+    x, refused = np.array([0.2, 0.7, 1.5, 2.5]), None
+    for k in range(16):
+        given = x + 0.01 * k if k < 8 else 0.1 * x if k < 12 else np.append(x[:3], math.nan)
+        try:
+            found = compiled.value_and_grad(given)
+        except ReplayError as error:
+            refused = error
+            break
+        assert same(found, tg.func.value_and_grad(compiled.plain)(given), 4)
+    assert ("looks at a value" in str(refused)) is ("m." not in text and "~m" not in text)  # truth values
