@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.compilation.allowed import REFUSED_METHODS, is_known_function
+from tapegrad.compilation.allowed import REFUSED_METHODS, is_known_function, is_made_by_scipy
 from tapegrad.compilation.decisions import Decision, decision_on
 from tapegrad.kernels.cache import is_generated
 from tapegrad.tensor import Tensor
@@ -200,6 +200,7 @@ def _is_users(frame: FrameType) -> bool:
     while at is not None and (
         at.f_code.co_filename.startswith(STANDARD)
         or at.f_globals.get("__name__", "").startswith("namedtuple_")
+        or is_made_by_scipy(at.f_code)
     ):
         at = at.f_back
     return at is not None and not is_library(_file_of(at))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.allowed import CONTAINERS, TUPLE_FIELD, is_known_function
+from tapegrad.compilation.allowed import CONTAINERS, TUPLE_FIELD, is_known_function, is_known_object
 from tapegrad.compilation.arguments import Arguments, Others
 from tapegrad.compilation.comparing import (
     ARRAYS,
@@ -138,11 +138,14 @@ class State:
 
     def _see_methods(self) -> None:
         """Compare what Tensors have by the names of all attributes; what is not the user's needs no more."""
-        for cls in Tensor.__mro__[:-1]:
+        self._walk_methods(Tensor, "Tensor")
+
+    def _walk_methods(self, kind: type, where: str) -> None:
+        for cls in kind.__mro__[:-1]:
             for name in self._names:
                 value = GET_OF_CLASS(vars(cls), name, MISSING)
-                self._add(GET_OF_CLASS, vars(cls), name, value, ATTRIBUTES, f".{name} of Tensor")
-                self._walk_all(_functions_in(value), f".{name} of Tensor")
+                self._add(GET_OF_CLASS, vars(cls), name, value, ATTRIBUTES, f".{name} of {where}")
+                self._walk_all(_functions_in(value), f".{name} of {where}")
 
     def _see_arguments(self, others: Others, vouched: Collection[str]) -> Arguments:
         """Leave arguments, where others that are alike will do, to be compared as such."""
@@ -185,8 +188,15 @@ class State:
                 self._walk_class(x, where) if _is_plain(x) else self._refuse_object(x, where)
         elif _is_plain(kind) and not isinstance(x, Handle):
             self._walk_instance(x, where)
+        elif is_known_object(x):
+            self._walk_known(x, where)
         else:
             self._refuse_object(x, where)
+
+    def _walk_known(self, x: Any, where: str) -> None:
+        """Compare only what somebody may have put in the place of an object's methods."""
+        self._walk_names(dict.get, vars(x), where)
+        self._walk_methods(type(x), where)
 
     def _walk_all(self, parts: Iterable[Any], where: str) -> None:
         for part in parts:

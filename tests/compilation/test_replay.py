@@ -150,6 +150,10 @@ def of_methods(x):
     return (x * 3.0).sum()
 
 
+def of_a_distribution(x):
+    return np.sum(ts.stats.norm.logpdf(x))
+
+
 def through_a_name(x):
     m = np
     return m.sum(m.cos(x))
@@ -195,6 +199,8 @@ CHANGES = {
     "item of a list": (of_globals, putting(items, 1, 9.0)),
     "numpy": (of_globals, setting(np, "sin", np.cos)),
     "a module by another name": (through_a_name, setting(np, "cos", np.sin)),
+    "a distribution": (of_a_distribution, setting(ts.stats.norm, "logpdf", twice)),
+    "its class": (of_a_distribution, setting(type(ts.stats.norm), "logpdf", lambda self, x: x * 3.0)),
     "attribute": (of_model, setting(model, "scale", 3.0)),
     "attribute that hides that of the class": (of_model, setting(model, "offset", 9.0)),
     "attribute of the class": (of_model, setting(Model, "offset", 1.5)),
@@ -759,10 +765,24 @@ DECIDED = {
 }
 
 
-@pytest.mark.parametrize("name", DECIDED)
-def test_what_python_decides_by_values_is_seen_to_be_the_same(name):
+def a_matrix(x):
+    return np.outer(x, np.where(np.isnan(x), 0.5, x)) + np.eye(4) if x[0] >= 0 else np.eye(4) + x[1]
+
+
+DECIDED_BY_THE_LIBRARY = {  # the places inside of a support, finite elements, which matrices have inverses
+    "densities": lambda x: np.sum(ts.stats.norm.logpdf(x, x[0], 0.5) + ts.stats.beta.logpdf(x, 2.0, x[1])),
+    "a support": lambda x: np.sum(ts.stats.uniform.pdf(x, 0.5) * x + ts.stats.expon.logcdf(x - 0.2)),
+    "inverses": lambda x: np.sum(ts.stats.norm.ppf(x * 0.9)) + np.sum(ts.stats.laplace.ppf(x)),
+    "whole numbers": lambda x: np.sum(ts.stats.poisson.logpmf([0, 1, 2, 3], x) + ts.stats.geom.cdf(2, x)),
+    "condition": lambda x: np.linalg.cond(a_matrix(x)) + np.linalg.cond(a_matrix(x), 1),
+    "checked": lambda x: np.sum(ts.linalg.inv(a_matrix(x), check_finite=True)),
+    "moments": lambda x: ts.stats.skew(x) + ts.stats.hmean(x),
+}
+
+
+def check_decided(f):
     """Python is skipped where truth values and whole numbers that it sees are those of the latest call."""
-    f, generator = DECIDED[name], np.random.default_rng(5)
+    generator = np.random.default_rng(5)
     compiled, x = tg.compile(f, wait=True, replay=True), np.abs(X)
     for k in range(36):
         if k % 4 == 0 and k > 7:
@@ -774,6 +794,17 @@ def test_what_python_decides_by_values_is_seen_to_be_the_same(name):
             found, wanted = compiled.hvp(x, X), tg.func.hvp(f)(x, X)
             np.testing.assert_allclose(found, wanted, 1e-12, 1e-12)
     assert skipped(compiled) > 8, compiled.explain()
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_what_python_decides_by_values_is_seen_to_be_the_same(name):
+    check_decided(DECIDED[name])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", DECIDED_BY_THE_LIBRARY)
+def test_what_the_library_decides_is_seen_to_be_the_same(name):
+    check_decided(DECIDED_BY_THE_LIBRARY[name])
 
 
 @pytest.mark.parametrize("how", [lambda x: x > 0, lambda x: x < 1.0, lambda x: x == 0.5])
