@@ -777,6 +777,13 @@ DECIDED_BY_THE_LIBRARY = {  # the places inside of a support, finite elements, w
     "condition": lambda x: np.linalg.cond(a_matrix(x)) + np.linalg.cond(a_matrix(x), 1),
     "checked": lambda x: np.sum(ts.linalg.inv(a_matrix(x), check_finite=True)),
     "moments": lambda x: ts.stats.skew(x) + ts.stats.hmean(x),
+    "weights": lambda x: np.average(x, weights=x[::-1]) + np.sum(ts.special.softmax(x) * weights),
+    "extremes so far": lambda x: np.sum(np.maximum.accumulate(x) * weights),
+    "bins": lambda x: np.sum(weights[np.digitize(x, [0.3, 0.6]) % 4] * x),
+    "distances": lambda x: (
+        ts.spatial.distance.cosine(x, weights) + ts.spatial.distance.minkowski(x, DATA[:4], 3)
+    ),
+    "counts": lambda x: np.sum(ts.special.comb(x + 3.0, 2.0)) + np.sum(ts.special.multigammaln(x + 2.0, 2)),
 }
 
 
