@@ -20,6 +20,7 @@ from tapegrad.core.base import (
     Handle,
     Index,
     as_array,
+    decide,
     extra,
     has_tangent,
     is_array,
@@ -581,7 +582,7 @@ class Tensor(ArrayMethods):
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ShapeError(f"the truth of an array of shape {self.shape} is ambiguous; use any() or all()")
-        return bool(self._v)
+        return bool(decide(bool, self))
 
     def __len__(self) -> int:
         if self.ndim == 0:
@@ -594,7 +595,7 @@ class Tensor(ArrayMethods):
         return (getitem(self, k) for k in range(len(like_of(self))))
 
     def __contains__(self, item: Operand) -> bool:
-        return bool(np.any(self._v == value_of(item)))
+        return bool(decide(_contains, self, item))
 
     # ------------------------------------------------------------ text and copies
 
@@ -776,6 +777,10 @@ for _methods in (ArrayMethods, Tensor):  # a call with a wrong argument names th
     for _name, _method in vars(_methods).items():
         if isinstance(_method, FunctionType):
             _method.__qualname__ = f"Tensor.{_name}"
+
+
+def _contains(x: Any, item: Any) -> bool:
+    return bool(np.any(x == item))
 
 
 def _not_leaf(what: str) -> str:

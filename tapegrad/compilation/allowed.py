@@ -32,7 +32,10 @@ CREATING = [
     "identity", "indices", "isscalar", "issubdtype", "iterable", "kaiser", "ones", "promote_types", "tri",
     "tril_indices", "triu_indices", "zeros",
 ]  # fmt: skip
-MODULES = "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial", "special"
+MODULES = (
+    "fft", "integrate", "interpolate", "linalg", "ndimage", "signal", "spatial", "special", "stats",
+    "summaries",
+)  # fmt: skip
 OF_SCIPY = tuple(f"tapegrad.scipy.{name}" for name in MODULES)
 WRITING = {"save", "savetxt", "savez", "savez_compressed"}  # NumPy's functions with effects
 REFUSED_METHODS = {"tofile", "dump", "dumps", "setflags", "format", "format_map", "ctypes"}
@@ -87,6 +90,22 @@ def is_known_function(x: Any) -> bool:
         return kind in CONTAINERS or issubclass(kind, (np.generic, np.ufunc, Tensor))
     return type(x) in (types.MethodDescriptorType, TUPLE_FIELD) and issubclass(
         getattr(x, "__objclass__", tuple), CONTAINERS
+    )
+
+
+def is_known_object(x: Any) -> bool:
+    """Whether this is one of the objects of this package that stand for SciPy's, as distributions do."""
+    module = type(x).__module__
+    return module.startswith(OF_SCIPY) and any(x is known for known in vars(sys.modules[module]).values())
+
+
+@functools.cache
+def is_made_by_scipy(code: types.CodeType) -> bool:
+    """Whether code, of no file, is what SciPy's distributions read their arguments by."""
+    stats = vars(sys.modules.get("scipy.stats", types))
+    made = (getattr(x, code.co_name, None) for x in stats.values() if hasattr(x, "_parse_args"))
+    return code.co_name.startswith("_parse_args") and any(
+        getattr(method, "__code__", None) is code for method in made
     )
 
 

@@ -153,15 +153,3 @@ def dict_of(x: Any, _: Any, __: Any) -> dict[str, Any]:
     """Return the dict of an object's own, whatever its class says of attributes."""
     found: dict[str, Any] = object.__getattribute__(x, "__dict__")
     return found
-
-
-def is_same_argument(x: Any, known: Any) -> bool:
-    """Whether an argument is the same object, or as good as that."""
-    if x is known:
-        return True
-    kind = type(x)
-    if kind is not type(known) or kind not in (int, float, str, tuple):
-        return False
-    if kind is tuple:
-        return len(x) == len(known) and all(map(is_same_argument, x, known))
-    return bool(x == known) and (kind is not float or x != 0.0 or str(x) == str(known))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from sys import getrefcount, getsizeof
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.computing import number_of
+from tapegrad.compilation.decisions import Decision, itself
 from tapegrad.compilation.events import ARGUMENT, RESULT, Source, is_active, is_number_view
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.passive import COMPARED
 from tapegrad.compilation.paths import EVENT_BYTES, Path
 from tapegrad.core import compiled_methods
-from tapegrad.core.base import Handle
+from tapegrad.core.base import Handle, told, value_of
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode
 from tapegrad.kernels import abi, programs
@@ -65,7 +66,7 @@ class Follower:
     by_python
         The operations of the call at work that Python has computed, by number.
     see_value
-        Who is to know that a value is looked at.
+        Who is to know what a function tells of values that are looked at.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Follower:
     def _prepare(self) -> None:
         """Make what calls need that follow a path, before there is one."""
         self.by_python: set[int] = set()
-        self.see_value: Callable[[], None] | None = None
+        self.see_value: Callable[[Callable[..., Any], Sequence[Any], Any], None] | None = None
         self.learner: Learner | None = None
         expected.add(self._mark)
         self.mode = Mode(True)
@@ -179,6 +180,8 @@ class Follower:
     def _follow(self, path: Path, k: int) -> None:
         self.path, self.program, state = path, path.program, self.state
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
+        if self.see_value is not None:  # compiled code finds no numbers, not those computed already either
+            state[layout.FIRST_EVENT] = path.end
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
@@ -270,8 +273,6 @@ class Follower:
     def compute(self, x: Handle) -> Any:
         """Fill in and return the value of a Tensor."""
         self.state[layout.SEEN] = 1
-        if self.see_value is not None and id(x) not in self._operands:
-            self.see_value()
         source = self._source(x)
         if self.left or (source.kind == RESULT and not self.compute_to(source.value + 1)):
             self.leave(OF_NUMBERS)
@@ -279,7 +280,36 @@ class Follower:
         self._lend(source)
         x._v = number_of(self.program.buffer(source))
         (self._shown if id(x) in self._operands else self._filled).append(x)
+        if self.see_value is not None and id(x) not in self._operands:
+            self.see_value(itself, (source,), x._v)
         return x._v
+
+    def decide(self, function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
+        """Return what a function tells of values, which are not looked at otherwise."""
+        before = self._operands
+        self._operands = before | {id(x) for x in operands}
+        sources = [self._source(x) if self.is_mine(x) else value_of(x) for x in operands]
+        try:
+            found = told(function, operands, seen)
+        finally:
+            self._operands = before
+            self._hide()
+        if self.see_value is not None and not self.left:
+            self.see_value(function, sources, found)
+        return found
+
+    def _hide(self) -> None:
+        """Let nobody see the values that were shown to an operation."""
+        while self._shown:
+            x = self._shown.pop()
+            if self.is_mine(x):
+                del x._v
+
+    def decides(self, decision: Decision) -> bool:
+        """Whether values of the call at hand, computed up to there, tell what they have told before."""
+        if self._computed < decision.needed:
+            self._run(decision.needed)
+        return not self._warned and decision.is_same(self.program)
 
     def _lend(self, source: Source) -> None:
         """Note how often an array, or the one that it is a view of, is known before somebody sees it."""

@@ -12,11 +12,12 @@ from typing import Any, overload
 import numpy as np
 
 from tapegrad.compilation import background, methods
+from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.explanation import Explanation
 from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
 from tapegrad.compilation.lanes import PRODUCTS
 from tapegrad.compilation.learner import Learner
-from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay, raise_refused, vouched_for
+from tapegrad.compilation.replaying import Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,
     LEFT_PRODUCT,
@@ -116,10 +117,10 @@ def compile(
 
     With ``replay=True`` two calls are watched: which of the function's code runs, and which names it has. All
     that these lead to (globals, closures, defaults, attributes, containers, elements of arrays) is compared
-    before each later call; where something differs, or arguments that it is not differentiated by do, Python
-    runs again. `ReplayError` says what rules that out and where: a value that is looked at, a call of what is
-    not known to do nothing but compute (random numbers, clocks, output), objects not written in Python, an
-    effect.
+    before each later call, and truth values and whole numbers that it has seen are computed and compared;
+    where something differs, or arguments that it is not differentiated by do, Python runs again.
+    `ReplayError` says what rules that out and where: another value that is looked at, a call of what is not
+    known to do nothing but compute (random numbers, clocks, output), objects not of Python's, an effect.
 
     A call with Tensors that require grad gives a Tensor; its history is one record, which can be
     differentiated to any order.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.events import RESULT, Source
 from tapegrad.compilation.explanation import Calls
 from tapegrad.compilation.learner import Learner
@@ -16,7 +17,7 @@ from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.pace import Pace
 from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
-from tapegrad.compilation.replaying import NO_OTHERS, Others, Replay
+from tapegrad.compilation.replaying import Replay
 from tapegrad.compilation.shortcuts import Shortcut
 from tapegrad.compilation.wanted import Wanted, direction_of
 from tapegrad.core.base import Handle, alias_of, is_expected, value_of, wrap
@@ -117,7 +118,7 @@ class Kind:
         """Compute calls like this one, which a path has served, by a shortcut, if they allow for that."""
         others, kwargs, trees = call.others()
         if not kwargs and call.is_flat and all(type(x) in (float, np.ndarray) for x in trees):
-            self.shortcut = Shortcut(self, call.f, call.where, trees, others).compute
+            self.shortcut = Shortcut(self, call.f, call.where, trees, len(others)).compute
 
     def count_in_vain(self, what: str) -> None:
         """Count a call that a program was in vain for, and give up when there are many in a row."""
@@ -261,7 +262,7 @@ class _Work:
         try:
             matcher.start(given)
             try:
-                return self.completed(self._called(run), given, wanted, others, direction)
+                return self.completed(self._called(run, others), given, wanted, others, direction)
             except BaseException as error:
                 matcher.leave(f"{type(error).__name__} was raised")
                 raise
@@ -338,21 +339,23 @@ class _Work:
     ) -> tuple[Any, Any] | None:
         """What a call gives that does what the latest one did; None where that is to be looked at again."""
         matcher, replay = self.kind.matcher, self.kind.replay
+        assert replay is not None
         matcher.restart(given)
         path = matcher.path
         what: Computation | None = path
-        if wanted.directed:
-            self.begin = begin
-            what = self._product(path, direction)
-            self.begin = None
         pull = self._pulls(path, wanted)
         try:
+            if not replay.decides(matcher):
+                return None
+            if wanted.directed:
+                self.begin = begin
+                what = self._product(path, direction)
+                self.begin = None
             if what is None or not matcher.finish(what, pull):
                 return None
         except np.linalg.LinAlgError:  # which is to come where the function may catch it
             return None
-        assert replay is not None
-        replay.replayed += 1
+        replay.serve()
         return self._computed(what, pull, wanted, given)
 
     def _pulls(self, path: Path, wanted: Wanted) -> bool:
@@ -381,7 +384,7 @@ class _Work:
                 buffer[...] = v
         return product
 
-    def _called(self, run: Callable[[list[Tensor]], Any]) -> Any:
+    def _called(self, run: Callable[[list[Tensor]], Any], others: Others) -> Any:
         matcher = self.kind.matcher
         try:
             try:
@@ -390,7 +393,7 @@ class _Work:
                 if replay is None:
                     return run(matcher.arguments)
                 self.kind.shortcut = None
-                return replay.watch(matcher, run)
+                return replay.watch(matcher, run, others)
             finally:
                 _enabled.set(True)
         except BaseException:

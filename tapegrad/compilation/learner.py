@@ -31,7 +31,7 @@ from tapegrad.compilation.methods import UPDATES
 from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
 from tapegrad.compilation.traces import OUTSIDE, RETURNED, WIDTH, WRITTEN, Trace, operands_of
 from tapegrad.core import dispatch
-from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, value_of, wrap
+from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, told, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import Storage
@@ -475,6 +475,10 @@ class Learner:
     def compute(self, x: Handle) -> Any:
         """As of a `Matcher`; it has given no Tensors without a value."""
         raise AttributeError("_v")
+
+    def decide(self, function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
+        """As of a `Matcher`, of values that are there."""
+        return told(function, operands, seen)
 
     def leave(self, why: str) -> None:
         """End nothing."""

@@ -68,7 +68,7 @@ class Matcher(Leaver):
         self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = told_by()
         self.telling[:] = warnings.filters, getattr(warnings, SHOW, None)
 
-    def observe(self, see_value: Callable[[], None] | None) -> None:
+    def observe(self, see_value: Callable[[Callable[..., Any], Sequence[Any], Any], None]) -> None:
         """Let somebody know of each value that is looked at in the call that begins."""
         self.see_value = see_value
         self._follow(self.path, 0)
@@ -151,10 +151,7 @@ class Matcher(Leaver):
     def applied(self) -> None:
         """Let nobody see the operands of an op that has been computed."""
         self._operands = set()
-        while self._shown:
-            x = self._shown.pop()
-            if self.is_mine(x):
-                del x._v
+        self._hide()
 
     def _is_placed(self, k: int, placed: str) -> bool:
         """Whether a result lies where it is to: see `core.dispatch.expect`."""

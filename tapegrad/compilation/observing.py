@@ -7,13 +7,14 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.compilation.allowed import REFUSED_METHODS, is_known_function
+from tapegrad.compilation.allowed import REFUSED_METHODS, is_known_function, is_made_by_scipy
+from tapegrad.compilation.decisions import Decision, decision_on
 from tapegrad.kernels.cache import is_generated
 from tapegrad.tensor import Tensor
 
@@ -133,8 +134,10 @@ class Observer:
         Code of the user's that ran, with the dicts of its globals and builtins.
     violations
         What was seen that rules out skipping the function.
+    decisions
+        What was told of values that were looked at.
     looks
-        Where values were looked at, which may be because an operation was another one.
+        Where others were looked at, which may be because an operation was another one.
     was_alone
         Whether all of it could be seen: no profiler of somebody else's was at work.
     """
@@ -144,6 +147,7 @@ class Observer:
         self.codes: dict[tuple[CodeType, int], tuple[dict[str, Any], dict[str, Any]]] = {}
         self.violations: list[Violation] = []
         self.looks: list[Violation] = []
+        self.decisions: list[Decision] = []
 
     def watch(self, run: Callable[[list[Tensor]], Any], handles: list[Tensor]) -> Any:
         """Call a function while it is watched; where somebody else watches, it is called as it is."""
@@ -159,14 +163,18 @@ class Observer:
             if collecting:
                 gc.enable()
 
-    def see_value(self) -> None:
-        """Note that a value is looked at, by code of the user's."""
+    def see_value(self, function: Callable[..., Any], operands: Sequence[Any], found: Any) -> None:
+        """Note what a function tells of values that are looked at, by code of the user's."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not _is_users(frame):
             frame = frame.f_back
-        if frame is not None:
-            text = "looks at a value (a branch, a comparison, an index, or a function that computes at once)"
-            self.looks.append(Violation(text, place(frame.f_code, frame.f_lineno)))
+        where = "somewhere" if frame is None else place(frame.f_code, frame.f_lineno)
+        decision = decision_on(function, operands, found, where)
+        if decision is not None:
+            self.decisions.append(decision)
+        elif frame is not None:
+            text = "looks at a value (float, a comparison in Python, or a function that computes at once)"
+            self.looks.append(Violation(text, where))
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         code = frame.f_code
@@ -192,6 +200,7 @@ def _is_users(frame: FrameType) -> bool:
     while at is not None and (
         at.f_code.co_filename.startswith(STANDARD)
         or at.f_globals.get("__name__", "").startswith("namedtuple_")
+        or is_made_by_scipy(at.f_code)
     ):
         at = at.f_back
     return at is not None and not is_library(_file_of(at))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.compilation.comparing import VOUCHED, Check, Entry, is_same_argument
+from tapegrad.compilation.arguments import Others
+from tapegrad.compilation.comparing import VOUCHED, Check, Entry
+from tapegrad.compilation.decisions import Decision
 from tapegrad.compilation.lanes import JACOBIAN, PRODUCTS, Lanes, compute, count_threads, size_of_block
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
@@ -34,45 +35,6 @@ def vouched_for(assume: Collection[str]) -> frozenset[str]:
         if name not in VOUCHED:
             raise ValueError(f"compile: assume takes some of {', '.join(map(repr, VOUCHED))}; found {name!r}")
     return frozenset(names)
-
-
-class Others(NamedTuple):
-    """What a call has besides the leaves that it is differentiated by, and the arguments with these."""
-
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}  # noqa: RUF012, which nobody writes to
-    trees: tuple[Any, ...] = ()
-
-    def is_as(self, known: Others) -> bool:
-        """Whether a call with these may do what one with the known ones has done."""
-        return (
-            len(self.args) == len(known.args)
-            and (*self.kwargs,) == (*known.kwargs,)
-            and all(map(is_same_argument, self.args, known.args))
-            and all(is_same_argument(x, known.kwargs[name]) for name, x in self.kwargs.items())
-        )
-
-    def roots(self) -> Iterator[tuple[str, Any]]:
-        """Give what a function may read through its arguments, with what to call it."""
-        yield from (("an argument", x) for x in self.args)
-        yield from ((f"argument {name}", x) for name, x in self.kwargs.items())
-        for tree in self.trees:
-            yield from (("a class of an argument", kind) for kind in _classes_in(tree))
-
-
-def _classes_in(tree: Any) -> Iterator[type]:
-    if isinstance(tree, (list, tuple, dict)):
-        for part in tree.values() if isinstance(tree, dict) else tree:
-            yield from _classes_in(part)
-    elif dataclasses.is_dataclass(tree):
-        for field in dataclasses.fields(tree):
-            yield from _classes_in(getattr(tree, field.name))
-    else:
-        return
-    yield type(tree)
-
-
-NO_OTHERS = Others()
 
 
 class Replay:
@@ -108,17 +70,23 @@ class Replay:
         self._path: Path | None = None
         self._begun: Path | None = None  # by the call at work
         self._check: Check | None = None
-        self._others, self._serial = NO_OTHERS, 0
+        self._decisions: list[Decision] = []
+        self._is_as_before = False  # what the call at work reads
+        self._serial = 0
 
     def may_run(self, matcher: Matcher, others: Others) -> bool:
         """Whether a call may be computed by the path at hand, without Python."""
-        return (others is self._others or others.is_as(self._others)) and self.holds(matcher)
+        return self.takes(others) and self.holds(matcher)
+
+    def takes(self, others: Others) -> bool:
+        """Whether a call with these arguments may do what those that were watched have done."""
+        return self._state is not None and self._state.arguments.are(others.args, others.kwargs)
 
     def holds(self, matcher: Matcher) -> bool:
         """Whether all that the function reads besides arguments is as it was."""
         return matcher.serial == self._serial and self._check is not None and self._check.holds()
 
-    def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any]) -> Any:
+    def watch(self, matcher: Matcher, run: Callable[[list[Tensor]], Any], others: Others) -> Any:
         """Call the function while it is watched."""
         self._check = self._observer = None
         if self._in_vain >= MOST_IN_VAIN:
@@ -127,6 +95,7 @@ class Replay:
         changed = self._changed()
         if changed is not None:
             self._state, self.changed = None, changed.where
+        self._is_as_before = self.takes(others)
         observer, self._begun = Observer(), matcher.path
         matcher.observe(observer.see_value)
         try:
@@ -150,19 +119,38 @@ class Replay:
         if observer.looks:
             self._refuse(observer.looks if path is self._begun else ())
             return False
-        known = path is self._path and self._codes >= observer.codes.keys() and others.is_as(self._others)
+        known = path is self._path and self._codes >= observer.codes.keys() and self._is_as_before
         changed = self._changed()
-        if changed is not None:
-            self._refuse([Violation("has an effect: the call has changed this", changed.where)])
+        if changed is not None or (self._is_as_before and not self.takes(others)):
+            where = "an argument" if changed is None else changed.where
+            self._refuse([Violation("has an effect: the call has changed this", where)])
         elif self._state is not None and known:
             self._check, self._serial = Check(self._state.entries, self._assume), matcher.serial
+            self._decisions = sorted(observer.decisions, key=lambda decision: decision.needed)
+            if self._decisions:
+                return False  # to a shortcut, which looks at nothing
             self._in_vain = 0
             return True
         else:
-            self._state = State(self._f, observer, others.roots())
-            self._codes, self._path, self._others = {*observer.codes}, path, others
+            self._state = State(self._f, observer, others, self._assume)
+            self._codes, self._path = {*observer.codes}, path
             self._refuse(self._state.violations)
         return False
+
+    def decides(self, matcher: Matcher) -> bool:
+        """Whether values that Python would look at are those that it has seen, as far as that goes."""
+        if self._decisions:
+            with np.errstate(all="ignore"):  # of which Python was told at the calls that were watched
+                for decision in self._decisions:
+                    if not matcher.decides(decision):
+                        self.changed = f"a value, {decision.where}"
+                        return False
+        return True
+
+    def serve(self) -> None:
+        """Count a call that was computed without Python."""
+        self.replayed += 1
+        self._in_vain = 0
 
     def see(self, learning: Learning) -> None:
         """Look whether there will be no program."""
@@ -176,6 +164,9 @@ class Replay:
         self, matcher: Matcher, leaves: Sequence[np.ndarray], what: str, threads: int
     ) -> list[np.ndarray] | None:
         """The values and derivatives of calls that the path at hand may compute; None if some met errors."""
+        if self._decisions:
+            self.laneless = f"each looks at a value, {self._decisions[0].where}"
+            return None
         path, n, pull = matcher.path, len(leaves[0]), bool(what)
         if pull and what != JACOBIAN and not path.is_number:
             return None

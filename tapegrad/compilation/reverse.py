@@ -401,7 +401,7 @@ class Reverse(Cotangents):
     ) -> bool:
         """By the kernels of the op's partials; False where there is none for these operands."""
         op, char = event.op, out.dtype.char
-        if not isinstance(op, Elementwise) or char not in "df":
+        if not isinstance(op, Elementwise) or char not in "df" or op.arity > OUT:
             return False
         if not out.ndim:  # of arrays the steps for a fixed exponent are quicker
             operands = [x if isinstance(x, np.ndarray) else self._number(x, out.dtype) for x in operands]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tapegrad.compilation.comparing import is_same_argument
+from tapegrad.compilation.arguments import Others
 from tapegrad.compilation.wanted import Wanted
 from tapegrad.core.compiled_methods import METH_FASTCALL, builtin
 from tapegrad.core.grad_mode import _enabled
@@ -70,10 +70,10 @@ class Shortcut:
     f, where
         The function, and what it is differentiated by.
     given, others
-        The leaves of such a call, and where Python is skipped all other arguments.
+        The leaves of such a call, and how many other arguments it has.
     """
 
-    def __init__(self, kind: Kind, f: Any, where: Where, given: Sequence[Any], others: Sequence[Any]) -> None:
+    def __init__(self, kind: Kind, f: Any, where: Where, given: Sequence[Any], others: int) -> None:
         self._kind, self._work, self._matcher, self._replay = kind, kind.work, kind.matcher, kind.replay
         self._pace, self._learning, lock = kind.pace, kind.learning, kind.learning.lock
         self._acquire, self._release = lock.acquire, lock.release
@@ -82,8 +82,8 @@ class Shortcut:
             (q, k, type(x), getattr(x, "shape", ()), getattr(x, "strides", ()), getattr(x, "dtype", None))
             for q, (k, x) in enumerate(zip(places, given, strict=True))
         ]
-        self._least, self._count = max(places) + 1, len(given) + len(others)
-        self._others = [*zip((k for k in range(self._count) if k not in places), others, strict=False)]
+        self._least, self._count = max(places) + 1, len(given) + others
+        self._others = [k for k in range(self._count) if k not in places]
         self._alone = 1 if self._count == 1 else None  # how many arguments there are, if no others
         self._follow, self._begin_again = _follow(), self._begin
         self._asked: tuple[Wanted, tuple[Any, ...]] | None = None  # by the call at work
@@ -113,7 +113,7 @@ class Shortcut:
             if replay is None:
                 if path is not matcher.ready or path is not matcher.paths[0]:
                     return None
-            elif not (len(args) == self._alone or self._is_known(args)) or not replay.holds(matcher):
+            elif not (len(args) == self._alone or self._is_known(args, replay)) or not replay.holds(matcher):
                 return None
             places = path.program.places
             for q, k, kind, shape, strides, dtype in self._takes:
@@ -141,9 +141,9 @@ class Shortcut:
         finally:
             self._release()
 
-    def _is_known(self, args: tuple[Any, ...]) -> bool:
-        """Whether all other arguments are those of calls that were watched."""
-        return len(args) == self._count and all(is_same_argument(args[k], x) for k, x in self._others)
+    def _is_known(self, args: tuple[Any, ...], replay: Replay) -> bool:
+        """Whether all other arguments are as those of calls that were watched."""
+        return len(args) == self._count and replay.takes(Others(tuple([args[k] for k in self._others])))
 
     def _borrowing(self, plan: Prepared, wanted: Wanted, args: tuple[Any, ...]) -> tuple[Any, Any] | None:
         """As `_called`, of a plan that has memory for a call."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from types import (
     BuiltinFunctionType,
     CodeType,
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.allowed import CONTAINERS, TUPLE_FIELD, is_known_function
+from tapegrad.compilation.allowed import CONTAINERS, TUPLE_FIELD, is_known_function, is_known_object
+from tapegrad.compilation.arguments import Arguments, Others
 from tapegrad.compilation.comparing import (
     ARRAYS,
     ATTRIBUTES,
@@ -48,6 +49,8 @@ NOT_CALLED = {  # members of a class that nothing calls, nor reads without their
     "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
     "__static_attributes__", "__weakref__",
 }  # fmt: skip
+HOLDERS = is_same_array, is_same_list, is_same_dict  # compare what can be written to
+TELLING = {"base", "flags", "resize"}  # attributes by which arrays that are alike may be told apart
 MOST_ENTRIES = 1 << 14  # that are compared
 
 
@@ -60,8 +63,10 @@ class State:
         The function.
     observer
         What it has done in a call.
-    arguments
-        Those that it is not differentiated by, and classes in the others, with what to call them.
+    others
+        Arguments that it is not differentiated by, and classes in those that it is.
+    vouched
+        What somebody vouches for.
 
     Attributes
     ----------
@@ -69,12 +74,15 @@ class State:
         Why it cannot be told whether all is as before.
     entries
         What tells that.
+    arguments
+        What tells which arguments a call may have.
     """
 
-    def __init__(self, f: Any, observer: Observer, arguments: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, f: Any, observer: Observer, others: Others, vouched: Collection[str]) -> None:
         self.violations: list[Violation] = list(observer.violations)
         self.entries: list[Entry] = []
         self._walked: dict[int, Any] = {}
+        self._again: set[int] = set()  # what there are several ways to
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._pending: list[FunctionType] = []
         self._codes = {code for code, _ in observer.codes}
@@ -89,7 +97,7 @@ class State:
                 values.append(self._read(*spaces, name, chain, where))
         self._see_methods()
         self._walk(f, "the function")
-        for name, x in arguments:
+        for name, x in others.roots():
             self._walk(x, name)
         for where, value in values:
             self._walk(value, where)
@@ -98,6 +106,8 @@ class State:
         nested = {part for code in self._codes for part in _nested(code)}
         for code in self._codes - nested - {*self._functions}:
             self._refuse(f"runs {code.co_name}, which no name leads to", place(code, code.co_firstlineno))
+        self.arguments = self._see_arguments(others, vouched)
+        del self._walked, self._again
 
     def _refuse(self, what: str, where: str) -> None:
         self.violations.append(Violation(what, where))
@@ -129,17 +139,31 @@ class State:
 
     def _see_methods(self) -> None:
         """Compare what Tensors have by the names of all attributes; what is not the user's needs no more."""
-        for cls in Tensor.__mro__[:-1]:
+        self._walk_methods(Tensor, "Tensor")
+
+    def _walk_methods(self, kind: type, where: str) -> None:
+        for cls in kind.__mro__[:-1]:
             for name in self._names:
                 value = GET_OF_CLASS(vars(cls), name, MISSING)
-                self._add(GET_OF_CLASS, vars(cls), name, value, ATTRIBUTES, f".{name} of Tensor")
-                self._walk_all(_functions_in(value), f".{name} of Tensor")
+                self._add(GET_OF_CLASS, vars(cls), name, value, ATTRIBUTES, f".{name} of {where}")
+                self._walk_all(_functions_in(value), f".{name} of {where}")
+
+    def _see_arguments(self, others: Others, vouched: Collection[str]) -> Arguments:
+        """Leave arguments, where others that are alike will do, to be compared as such."""
+        read = {id(entry.of): entry.of for entry in self.entries if entry.get in HOLDERS}
+        is_told = not TELLING.isdisjoint(self._names) or id(np.may_share_memory) in self._walked
+        shared = read if is_told else self._again
+        found = Arguments(others.args, others.kwargs, read.values(), shared, ARRAYS in vouched)
+        self.entries = [x for x in self.entries if x.get not in HOLDERS or id(x.of) not in found.own]
+        return found
 
     # ------------------------------------------------------------ objects
 
     def _walk(self, x: Any, where: str) -> None:
         """Compare what can change in an object, and in what it holds."""
         kind = type(x)
+        if id(x) in self._walked:
+            self._again.add(id(x))
         if x is MISSING or kind in NEVER_CHANGE or id(x) in self._walked or len(self.entries) >= MOST_ENTRIES:
             return
         self._walked[id(x)] = x
@@ -165,8 +189,15 @@ class State:
                 self._walk_class(x, where) if _is_plain(x) else self._refuse_object(x, where)
         elif _is_plain(kind) and not isinstance(x, Handle):
             self._walk_instance(x, where)
+        elif is_known_object(x):
+            self._walk_known(x, where)
         else:
             self._refuse_object(x, where)
+
+    def _walk_known(self, x: Any, where: str) -> None:
+        """Compare only what somebody may have put in the place of an object's methods."""
+        self._walk_names(dict.get, vars(x), where)
+        self._walk_methods(type(x), where)
 
     def _walk_all(self, parts: Iterable[Any], where: str) -> None:
         for part in parts:

@@ -522,6 +522,26 @@ def value_of(x: Any) -> Any:
     return x._v if isinstance(x, Handle) else x
 
 
+def decide(function: Callable[..., Any], *operands: Any, seen: list[Any] | None = None) -> Any:
+    """Return truth values or whole numbers that a function tells of values, of which nothing else is read.
+
+    They decide what is done next: a program in Python's place runs it anew, and ends where they differ.
+    The values are `seen` afterwards, to tell whose memory it has given.
+    """
+    matcher = next(filter(None, map(matcher_of, operands)), None)
+    if matcher is not None:
+        return matcher.decide(function, operands, seen)
+    return told(function, operands, seen)
+
+
+def told(function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
+    """Return what a function tells of values, as they are."""
+    values = [*map(value_of, operands)]
+    if seen is not None:
+        seen[:] = values
+    return function(*values)
+
+
 def is_expected(x: Operand) -> bool:
     """Whether this is a Tensor that stands for what a program will compute."""
     return bool(expected) and isinstance(x, Handle) and type(x._at) is Expected

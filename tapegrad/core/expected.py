@@ -132,6 +132,9 @@ class Matcher(Protocol):
     def compute(self, x: Handle) -> Any:
         """Return the value of a Tensor of this program."""
 
+    def decide(self, function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
+        """Return what a function tells of values, as `core.base.decide` does."""
+
     def leave(self, why: str) -> None:
         """Record what was expected so far, and nothing is expected any more."""
 

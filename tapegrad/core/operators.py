@@ -17,6 +17,7 @@ from tapegrad.core.base import (
     Handle,
     Operand,
     TensorOrArray,
+    decide,
     is_tensor,
     ndim_of,
     shape_of,
@@ -260,11 +261,10 @@ for _f in FLAT:
         known = expect_flat(_f, args)
         if known is not None:
             return known
-        values = [value_of(operand(a)) for a in args]
         try:
-            return note_flat(wrap(as_tape_value(_f(*values), _f.__name__)), _f, args)
+            return note_flat(wrap(as_tape_value(decide(_f, *map(operand, args)), _f.__name__)), _f, args)
         except ValueError as error:
-            shapes = ", ".join(str(np.shape(v)) for v in values)
+            shapes = ", ".join(str(np.shape(value_of(operand(a)))) for a in args)
             raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
 
     UFUNCS[_f] = _flat

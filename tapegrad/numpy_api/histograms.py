@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import like_of, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import decide, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.tables import composed, plain, tensor_of
 from tapegrad.ops import indexing
@@ -33,7 +33,11 @@ def bincount(x: Operand, /, weights: Any = None, minlength: int = 0) -> TensorOr
 @composed(np.digitize)
 def digitize(x: Operand, bins: Operand, right: bool = False) -> TensorOrArray:
     """The number of the bin of each element; has no derivative."""
-    return wrap(np.asarray(np.digitize(plain(x), plain(bins), right))[()])
+    return wrap(np.asarray(decide(_digitized, x, bins, right))[()])
+
+
+def _digitized(x: Any, bins: Any, right: bool) -> Any:
+    return np.digitize(plain(x), plain(bins), right)
 
 
 def _edges(a: Operand, bins: Operand, range: Any, values: np.ndarray) -> TensorOrArray:

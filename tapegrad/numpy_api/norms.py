@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Axis, like_of, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import Axis, decide, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared
 from tapegrad.core.functions import implements
@@ -153,9 +153,9 @@ def matrix_norm(x: Operand, /, *, keepdims: bool = False, ord: float | str = "fr
 def cond(x: Operand, p: Operand | None = None) -> TensorOrArray:
     """Condition number: the norm of matrices times that of their inverses, infinite where they have none."""
     x = matrices(x, "cond", p not in (None, 2, -2))
-    value = value_of(x)
-    if 0 in value.shape[-2:]:
-        raise np.linalg.LinAlgError(f"cond of empty matrices, shape {value.shape}")
+    like = like_of(x)
+    if 0 in like.shape[-2:]:
+        raise np.linalg.LinAlgError(f"cond of empty matrices, shape {like.shape}")
     if not recorded(x):
         return plainly(np.linalg.cond, (x, p), {})
     if p in (None, 2, -2):
@@ -164,14 +164,19 @@ def cond(x: Operand, p: Operand | None = None) -> TensorOrArray:
             top, bottom = max_(s, -1), min_(s, -1)  # equal ones share
             found = bottom / top if p == -2 else top / bottom
     else:
-        singular = _singular(value)
+        singular = decide(_singular, x)
         if np.any(singular):
-            x = where(singular[..., None, None], np.eye(value.shape[-1], dtype=value.dtype), x)
+            x = where(singular[..., None, None], np.eye(like.shape[-1], dtype=like.dtype), x)
         found = norm(x, p, (-2, -1)) * norm(inv(x), p, (-2, -1))
         if np.any(singular):
             found = where(singular, found.dtype.type(np.inf), found)
-    missing = np.isnan(value_of(found)) & ~np.isnan(value).any(axis=(-2, -1))
+    missing = decide(_is_missing, found, x)
     return where(missing, found.dtype.type(np.inf), found) if np.any(missing) else found
+
+
+def _is_missing(found: Any, value: np.ndarray) -> Any:
+    """Where numbers are nan that matrices without nan have given."""
+    return np.isnan(found) & ~np.isnan(value).any(axis=(-2, -1))
 
 
 def _singular(value: np.ndarray) -> TensorOrArray:

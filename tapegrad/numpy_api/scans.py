@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import DType, decide, ndim_of, requires_grad, shape_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import implements
 from tapegrad.core.indices import getitem
@@ -75,9 +75,17 @@ def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: DType = No
 
 def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> TensorOrArray:
     """Largest or smallest value so far; the derivative is that of the last element which equals it."""
-    value = value_of(x)
+    if not is_tensor(x):
+        return ufunc.accumulate(x, axis)
+    index = list(np.ix_(*(np.arange(n) for n in shape_of(x))))
+    index[axis] = decide(_latest_extremes, x, ufunc, axis)
+    return getitem(x, tuple(index))
+
+
+def _latest_extremes(value: np.ndarray, ufunc: np.ufunc, axis: int) -> np.ndarray:
+    """Places along an axis of the last elements that equal the largest or smallest so far."""
     found = ufunc.accumulate(value, axis)
     hits = (value == found) | (np.isnan(value) & np.isnan(found))
-    index = list(np.ix_(*(np.arange(n) for n in value.shape)))
-    index[axis] = np.maximum.accumulate(np.where(hits, index[axis], 0), axis)
-    return getitem(x, tuple(index)) if is_tensor(x) else found
+    places = np.ix_(*(np.arange(n) for n in value.shape))[axis]
+    last: np.ndarray = np.maximum.accumulate(np.where(hits, places, 0), axis)
+    return last

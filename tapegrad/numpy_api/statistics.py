@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import Axis, DType, NotGiven, like_of, ndim_of, requires_grad, shape_of, value_of
+from tapegrad.core.base import (
+    Axis,
+    DType,
+    NotGiven,
+    decide,
+    like_of,
+    ndim_of,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.core.operators import constant_of, constant_value
@@ -51,7 +61,7 @@ def average(
         total = np.sum(weights, axis=axis, keepdims=keep, dtype=dtype)
         if is_tensor(total):  # else arguments tell
             note_parts()
-        if np.any(value_of(total) == 0):
+        if np.any(decide(np.equal, total, 0)):
             raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
         mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
     if not returned:

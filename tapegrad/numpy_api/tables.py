@@ -11,7 +11,16 @@ from typing import Any, overload
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from tapegrad.core.base import Axis, Handle, ndim_of, needs_derivative, requires_grad, shape_of, value_of
+from tapegrad.core.base import (
+    Axis,
+    Handle,
+    decide,
+    ndim_of,
+    needs_derivative,
+    requires_grad,
+    shape_of,
+    value_of,
+)
 from tapegrad.core.dispatch import (
     NESTED,
     as_tape_value,
@@ -184,9 +193,10 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     known = expect_flat(function, args, kwargs)
     if known is not None:
         return known
-    values = plain(tuple(args))
+    values: list[Any] = []
     try:
-        result = function(*values, **{k: plain(v) for k, v in kwargs.items()})
+        called = functools.partial(_called, function, (*kwargs,))
+        result = decide(called, *args, *kwargs.values(), seen=values)
     except np.exceptions.AxisError as error:
         raise AxisError(str(error)) from error
     if in_force("forward") is None:
@@ -200,6 +210,13 @@ def plainly(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> 
     if isinstance(result, (np.ndarray, np.generic)) and not any(x.dtype.kind in "fc" for x in sources):
         return note_flat(_tensors(result, args, values, ()), function, args, kwargs)
     return _tensors(result, args, values, sources)
+
+
+def _called(function: Callable[..., Any], names: tuple[str, ...], *values: Any) -> Any:
+    """Call a function with values, of which the last ones have names."""
+    values = tuple(map(plain, values))
+    count = len(values) - len(names)
+    return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
 
 def _tensors(result: Any, args: Any, values: Any, sources: Sequence[Tensor] | None = None) -> Any:

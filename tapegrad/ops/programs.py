@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ops.primitive import MEANING, OUT, Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import MEANING, Attributes, Elementwise, Primitive
 from tapegrad.ops.rules import Reader, Rule, Unreadable
 
 MAX_OPERANDS = 3  # of a step, and of an op whose rule is a program
@@ -94,7 +94,7 @@ class _Builder(Reader):
         self.steps: list[Step] = []
         self.known: dict[Any, Ref] = {}
         self.scope = {
-            name: Ref("out", 0) if slot == OUT else Ref("input", slot) for name, slot in op.slots.items()
+            name: Ref("out", 0) if name == "out" else Ref("input", slot) for name, slot in op.slots.items()
         }
         self.scope["ct"] = Ref("ct", 0)
 

@@ -13,7 +13,7 @@ import scipy.special as _scipy
 from scipy.special import _ufuncs
 
 from tapegrad import numpy_api as _api
-from tapegrad.core.base import Axis, like_of, value_of
+from tapegrad.core.base import Axis, decide, like_of, value_of
 from tapegrad.core.dispatch import contains_tensor
 from tapegrad.core.operators import constant_value
 from tapegrad.errors import UnsupportedOpError
@@ -94,7 +94,7 @@ def logsumexp(
         return _api.logsumexp(a, axis, keepdims)
     if b is not None:
         a, b = np.broadcast_arrays(a, _floating(b))
-        none = value_of(b) == 0
+        none = decide(np.equal, b, 0)
         a, b = np.where(none, -np.inf, a), np.where(none, 0.0, b)
     shift = _shift(a, axis)
     sign: Any = None
@@ -111,6 +111,10 @@ def logsumexp(
         out = np.squeeze(out, axis=axis)
         sign = np.squeeze(sign, axis=axis) if return_sign else None
     return (out, sign) if return_sign else out
+
+
+def _are_counts(whole: Any, part: Any) -> Any:
+    return (part <= whole) & (whole >= 0) & (part >= 0)
 
 
 def softmax(x: Operand, axis: Axis = None) -> TensorOrArray:
@@ -134,7 +138,7 @@ def softmax(x: Operand, axis: Axis = None) -> TensorOrArray:
     tensor([0.5, 0.5])
     """
     x = _floating(x)
-    terms = np.exp(x - np.max(value_of(x), axis=axis, keepdims=True))
+    terms = np.exp(x - np.max(constant_value(x), axis=axis, keepdims=True))
     return terms / np.sum(terms, axis=axis, keepdims=True)
 
 
@@ -220,7 +224,7 @@ def multigammaln(a: Operand, d: int) -> TensorOrArray:
     a = tensor_of(a)
     if not np.isscalar(d) or np.floor(d) != d:
         raise ValueError("d should be a positive integer (dimension)")
-    if np.any(value_of(a) <= 0.5 * (d - 1)):
+    if np.any(decide(np.less_equal, a, 0.5 * (d - 1))):
         raise ValueError(f"condition a > 0.5 * (d-1) not met: a = {value_of(a)}, d = {d}")
     found = _scipy.gammaln(a) + d * (d - 1) * 0.25 * np.log(np.pi)
     for j in range(2, int(d) + 1):
@@ -251,7 +255,7 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
     """
     if exact or extend != "zero" or not any_needs_derivative((n,)):
         return _scipy.factorial(_constant(n, "factorial with exact= or extend="), exact=exact, extend=extend)
-    low = value_of(n) < 0
+    low = decide(np.less, n, 0)
     return np.where(low, 0.0, _scipy.gamma(np.where(low, 0.0, n) + 1))
 
 
@@ -284,7 +288,7 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
     N, k = tensor_of(N), tensor_of(k)
     if repetition:
         return comb(N + k - 1, k)
-    inside = (value_of(k) <= value_of(N)) & (value_of(N) >= 0) & (value_of(k) >= 0)
+    inside = decide(_are_counts, N, k)
     return np.where(inside, _scipy.binom(N, k), 0.0)
 
 
@@ -313,7 +317,7 @@ def perm(N: Any, k: Any, exact: bool = False) -> Any:
         N, k = (_constant(x, "perm with exact=True") for x in (N, k))
         return _scipy.perm(N, k, exact=exact)
     N, k = tensor_of(N), tensor_of(k)
-    inside = (value_of(k) <= value_of(N)) & (value_of(N) >= 0) & (value_of(k) >= 0)
+    inside = decide(_are_counts, N, k)
     return np.where(inside, _scipy.poch(N - k + 1, k), 0.0)
 
 

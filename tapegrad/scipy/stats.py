@@ -17,7 +17,7 @@ import scipy.stats as _scipy
 from scipy.stats import rv_continuous, rv_discrete
 from scipy.stats._multivariate import multi_rv_generic
 
-from tapegrad.core.base import Shape, value_of
+from tapegrad.core.base import Shape, decide, value_of
 from tapegrad.scipy.calls import (
     ArrayFunction,
     Guarded,
@@ -136,19 +136,26 @@ class Distribution(Guarded):
         scale: TensorOrArray,
     ) -> TensorOrArray:
         """A density or distribution function at standardised numbers."""
-        at, values = value_of(y), tuple(map(value_of, shapes))
-        good = self._it._argcheck(*values) & (value_of(scale) > 0) & ~np.isnan(at)
-        low, high = self._it._get_support(*values)
-        inside = (
-            good & np.isfinite(at) & (at <= high) & ((at > low) if self._formulas.opened else (at >= low))
-        )
+        good, inside, above = decide(self._places, y, scale, *shapes)
         found = formula(*_kept(inside, (y, *shapes), self._formulas.at))
         if method == "logpdf":
             found = found - np.log(np.where(inside, scale, 1.0))
         elif method == "pdf":
             found = found / np.where(inside, scale, 1.0)
-        outside = np.where(at > low, ABOVE[method], BELOW[method])
+        outside = np.where(above, ABOVE[method], BELOW[method])
         return _joined(inside, found, outside, good, (y, *shapes, scale))
+
+    def _are_probabilities(self, q: np.ndarray, scale: np.ndarray, *shapes: np.ndarray) -> Any:
+        """Where the parameters are valid, and a number is a probability."""
+        return self._it._argcheck(*shapes) & (scale > 0) & (q >= 0) & (q <= 1)
+
+    def _places(self, at: np.ndarray, scale: np.ndarray, *shapes: np.ndarray) -> np.ndarray:
+        """Where parameters are valid, where numbers lie inside of the support, and where above its end."""
+        good = self._it._argcheck(*shapes) & (scale > 0) & ~np.isnan(at)
+        low, high = self._it._get_support(*shapes)
+        above = at > low
+        inside = good & np.isfinite(at) & (at <= high) & (above if self._formulas.opened else (at >= low))
+        return np.stack(np.broadcast_arrays(good, inside, above))
 
     def _inverse(
         self,
@@ -158,8 +165,7 @@ class Distribution(Guarded):
         loc: TensorOrArray,
         scale: TensorOrArray,
     ) -> TensorOrArray:
-        at, values = value_of(q), tuple(map(value_of, shapes))
-        good = self._it._argcheck(*values) & (value_of(scale) > 0) & (at >= 0) & (at <= 1)
+        good = decide(self._are_probabilities, q, scale, *shapes)
         found = formula(*_kept(good, (q, *shapes), (0.5, *self._formulas.at[1:]))) * scale + loc
         return _joined(good, found, np.nan, good, (q, *shapes, loc, scale))
 
@@ -180,17 +186,22 @@ class Distribution(Guarded):
                 raise refuse(
                     f"{self.title}.{method}", f"has no derivative by {name}, which is a whole number"
                 )
-        at, values = value_of(doubles(k)) - value_of(loc), tuple(map(value_of, shapes))
-        good = self._it._argcheck(*values) & ~np.isnan(at)
-        low, high = self._it._get_support(*values)
-        if method in ("pmf", "logpmf"):
-            method = method.replace("pmf", "pdf")
-            inside = good & (at >= low) & (at <= high) & (at == np.floor(at))
-        else:
-            at = np.floor(at)
-            inside = good & (at >= low) & (at < high) & np.isfinite(at)
+        at, is_mass = value_of(doubles(k)) - value_of(loc), method in ("pmf", "logpmf")
+        good, inside, above = decide(functools.partial(self._whole_places, is_mass), at, *shapes)
+        method, at = (method.replace("pmf", "pdf"), at) if is_mass else (method, np.floor(at))
         found = formula(*_kept(inside, (at, *shapes), self._formulas.at))
-        return _joined(inside, found, np.where(at >= low, ABOVE[method], BELOW[method]), good, shapes)
+        return _joined(inside, found, np.where(above, ABOVE[method], BELOW[method]), good, shapes)
+
+    def _whole_places(self, is_mass: bool, at: np.ndarray, *shapes: np.ndarray) -> np.ndarray:
+        """As `_places`, of whole numbers."""
+        good = self._it._argcheck(*shapes) & ~np.isnan(at)
+        low, high = self._it._get_support(*shapes)
+        whole = np.floor(at)
+        if is_mass:
+            inside = good & (at >= low) & (at <= high) & (at == whole)
+        else:
+            at, inside = whole, good & (whole >= low) & (whole < high) & np.isfinite(whole)
+        return np.stack(np.broadcast_arrays(good, inside, at >= low))
 
 
 def _kept(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.stats as _scipy
 
-from tapegrad.core.base import Axis, DType, like_of, value_of
+from tapegrad.core.base import Axis, DType, decide, like_of, value_of
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.calls import derived_in, refuse
 from tapegrad.tensor import Operand, TensorOrArray
@@ -31,9 +31,17 @@ def _given(name: str, a: Operand, nan_policy: str, dtype: DType = None) -> Tenso
     a = tensor_of(a)
     if like_of(a).dtype.kind not in "fc" or dtype is not None:
         a = a.astype(float if dtype is None else dtype)
-    if nan_policy == "raise" and np.isnan(value_of(a)).any():
+    if nan_policy == "raise" and decide(_has_nan, a):
         raise ValueError("the input has nan values")
     return a
+
+
+def _has_nan(a: np.ndarray) -> bool:
+    return bool(np.isnan(a).any())
+
+
+def _has_negative(a: np.ndarray) -> bool:
+    return bool(np.any(a < 0))
 
 
 def _mean(a: TensorOrArray, axis: Axis, weights: Operand | None, keepdims: bool) -> Tensor:
@@ -107,7 +115,7 @@ def pmean(
 def _power_mean(
     name: str, a: TensorOrArray, p: Any, axis: Axis, weights: Operand | None, keepdims: bool
 ) -> TensorOrArray:
-    if np.any(value_of(a) < 0):
+    if decide(_has_negative, a):
         raise refuse(f"scipy.stats.{name} of negative numbers, which is nan,")
     with np.errstate(divide="ignore"):
         return _mean(a**p, axis, weights, keepdims) ** (1 / p)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import needs_derivative, value_of
+from tapegrad.core.base import decide, needs_derivative, value_of
 from tapegrad.func import custom_jvp, jvp
 from tapegrad.tensor import Operand, TensorOrArray
 
@@ -44,7 +44,7 @@ def exponential(
 ) -> TensorOrArray:
     """The exponential of a function, or 1 less that; its derivative is 0 where that is 0."""
     found = log(*operands)
-    none = value_of(found) == -np.inf
+    none = decide(np.equal, found, -np.inf)
     if np.any(none):
         found = log(*without(none, operands, at))
     found = -np.expm1(found) if complement else np.exp(found)
@@ -53,7 +53,7 @@ def exponential(
 
 def log_of_tail(part: TensorOrArray, rest: TensorOrArray) -> TensorOrArray:
     """The logarithm of a part, by itself or by the rest, whichever is smaller."""
-    low = value_of(part) < 0.5
+    low = decide(np.less, part, 0.5)
     near = np.log1p(-np.where(low, 0.0, rest))
     return np.where(low, np.log(np.where(low, part, 1.0)), near)
 
@@ -109,7 +109,7 @@ class Powers(Formulas):
         """Density, at the ends by the powers, whose derivatives its logarithm has not."""
         operands = (x, *shapes)
         powers = self.powers(*operands)
-        end = functools.reduce(np.logical_or, (value_of(y) == other for _, y, other in powers))
+        end = functools.reduce(np.logical_or, (decide(np.equal, y, other) for _, y, other in powers))
         if not np.any(end):
             return exponential(self.logpdf, operands, self.at)
         inner = exponential(self.logpdf, without(end, operands, self.at), self.at)

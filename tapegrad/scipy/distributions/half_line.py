@@ -6,7 +6,7 @@ import numpy as np
 import scipy.special as sc
 import scipy.stats as _scipy
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import decide
 from tapegrad.scipy.distributions.formulas import (
     LOG_2,
     LOG_PI,
@@ -172,7 +172,7 @@ class F(Powers):
     def _of_parts(
         self, below: TensorOrArray, above: TensorOrArray, n: TensorOrArray, m: TensorOrArray
     ) -> TensorOrArray:
-        low = value_of(below) < 0.5
+        low = decide(np.less, below, 0.5)
         small = np.where(low, below, 0.0)
         large = np.where(low, 0.5, above)
         return m / n * np.where(low, small / (1 - small), (1 - large) / large)
@@ -416,11 +416,11 @@ class HalfCauchy(Formulas):
 
     def ppf(self, q: TensorOrArray) -> TensorOrArray:
         """Inverse."""
-        return choose(value_of(q) < 0.5, self._low, lambda p: 1 / self._low(1 - p), q, 0.5)
+        return choose(decide(np.less, q, 0.5), self._low, lambda p: 1 / self._low(1 - p), q, 0.5)
 
     def isf(self, q: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""
-        return choose(value_of(q) < 0.5, lambda p: 1 / self._low(p), lambda p: self._low(1 - p), q, 0.5)
+        return choose(decide(np.less, q, 0.5), lambda p: 1 / self._low(p), lambda p: self._low(1 - p), q, 0.5)
 
     def _low(self, q: TensorOrArray) -> TensorOrArray:
         return np.tan(0.5 * np.pi * q)

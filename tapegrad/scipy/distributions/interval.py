@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import decide
 from tapegrad.scipy.distributions.formulas import (
     Formulas,
     Power,
@@ -76,7 +76,7 @@ class Triang(Formulas):
 
     def _sides(self, x: TensorOrArray, c: TensorOrArray) -> tuple[np.ndarray, TensorOrArray, TensorOrArray]:
         """Where it rises; distances from the end of that side, and its length."""
-        low = (value_of(x) < value_of(c)) | (value_of(c) == 1)
+        low = decide(np.less, x, c) | decide(np.equal, c, 1)
         return low, np.where(low, x, 1 - x), np.where(low, c, 1 - c)
 
     def logpdf(self, x: TensorOrArray, c: TensorOrArray) -> TensorOrArray:
@@ -102,7 +102,7 @@ class Triang(Formulas):
 
     def ppf(self, q: TensorOrArray, c: TensorOrArray) -> TensorOrArray:
         """Inverse."""
-        low = (value_of(q) < value_of(c)) | (value_of(c) == 1)
+        low = decide(np.less, q, c) | decide(np.equal, c, 1)
         side = np.sqrt(np.where(low, c * q, (1 - c) * (1 - q)))
         return np.where(low, side, 1 - side)
 
@@ -119,7 +119,7 @@ class TruncNorm(Formulas):
     def _mirrored(
         self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray
     ) -> tuple[np.ndarray, TensorOrArray, TensorOrArray, TensorOrArray]:
-        high = value_of(a) > 0
+        high = decide(np.greater, a, 0)
         if not np.any(high):
             return high, x, a, b
         return high, np.where(high, -x, x), np.where(high, -b, a), np.where(high, -a, b)
@@ -160,7 +160,7 @@ class TruncNorm(Formulas):
         """Of what lies below, of an `a` that is not above 0; `rest` is 1 - q."""
         top = sc.log_ndtr(b)
         below = sc.log_ndtr(a) - top
-        low = value_of(q) < 0.5
+        low = decide(np.less, q, 0.5)
         near = np.log1p(np.where(low, 0.0, rest) * np.expm1(below))
         inner = np.log(np.exp(below) - np.where(low, q, 1.0) * np.expm1(below))
         return sc.ndtri_exp(top + np.where(low, inner, near))

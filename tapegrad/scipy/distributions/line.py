@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.special as sc
 import scipy.stats as _scipy
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import decide
 from tapegrad.func import custom_jvp
 from tapegrad.numpy_api.tables import any_needs_derivative
 from tapegrad.scipy.calls import refuse
@@ -22,6 +23,14 @@ from tapegrad.scipy.distributions.formulas import (
     inverted,
 )
 from tapegrad.tensor import Operand, TensorOrArray
+
+
+def _is_beyond(x: np.ndarray, large: float) -> Any:
+    return np.abs(x) > large
+
+
+def _is_in_the_middle(q: np.ndarray) -> Any:
+    return np.abs(q - 0.5) < 0.25
 
 
 class Norm(Formulas):
@@ -63,7 +72,7 @@ class T(Formulas):
 
     def logpdf(self, x: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
         """Logarithm of the density."""
-        normal = np.isinf(value_of(df))
+        normal = decide(np.isinf, df)
         v = np.where(normal, 1.0, df) if np.any(normal) else df
         found = -sc.betaln(0.5, 0.5 * v) - 0.5 * np.log(v) - 0.5 * (v + 1) * np.log1p(x * x / v)
         return np.where(normal, Norm().logpdf(x), found) if np.any(normal) else found
@@ -72,15 +81,15 @@ class T(Formulas):
         """Distribution function."""
         if not any_needs_derivative((df,)):
             return sc.stdtr(df, x)
-        low = value_of(x) <= 0
+        low = decide(np.less_equal, x, 0)
         tail = self._tail(np.where(low, -x, x), df)
         return np.where(low, tail, 1 - tail)
 
     def _tail(self, x: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
         """What lies above a number that is not below 0, in one of both forms."""
-        x = np.where(value_of(x) < 1e-150, x + 1e-150, x)  # at 0 the first form has a root
+        x = np.where(decide(np.less, x, 1e-150), x + 1e-150, x)  # at 0 the first form has a root
         square = x * x
-        near = value_of(square) < value_of(df)
+        near = decide(np.less, square, df)
         part = np.where(near, square, df) / (df + square)
         by_near = 0.5 * sc.betaincc(0.5, 0.5 * df, np.where(near, part, 0.5))
         return np.where(near, by_near, 0.5 * sc.betainc(0.5 * df, 0.5, np.where(near, 0.5, part)))
@@ -93,7 +102,7 @@ class T(Formulas):
         """Inverse."""
         if any_needs_derivative((df,)):
             return _t_ppf(q, df)
-        return np.where(value_of(q) == 0, -1.0, 1.0) * sc.stdtrit(df, q)  # which gives inf for 0
+        return np.where(decide(np.equal, q, 0), -1.0, 1.0) * sc.stdtrit(df, q)  # which gives inf for 0
 
     def isf(self, q: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""
@@ -109,7 +118,7 @@ class Cauchy(Formulas):
     def logpdf(self, x: TensorOrArray) -> TensorOrArray:
         """Logarithm of the density."""
         large = 1e9  # whose square adds nothing to 1
-        far = np.abs(value_of(x)) > large
+        far = decide(_is_beyond, x, large)
         return choose(far, lambda y: -2 * np.log(np.abs(y)), lambda y: -np.log1p(y * y), x, large) - LOG_PI
 
     def cdf(self, x: TensorOrArray) -> TensorOrArray:
@@ -122,11 +131,11 @@ class Cauchy(Formulas):
 
     def ppf(self, q: TensorOrArray) -> TensorOrArray:
         """Inverse."""
-        middle = np.abs(value_of(q) - 0.5) < 0.25
+        middle = decide(_is_in_the_middle, q)
         return choose(middle, lambda p: np.tan(np.pi * (p - 0.5)), self._far, q, 0.25)
 
     def _far(self, q: TensorOrArray) -> TensorOrArray:
-        low = value_of(q) < 0.5
+        low = decide(np.less, q, 0.5)
         return np.where(low, -1.0, 1.0) / np.tan(np.pi * np.where(low, q, 1 - q))
 
     def isf(self, q: TensorOrArray) -> TensorOrArray:
@@ -143,7 +152,7 @@ class Laplace(Formulas):
 
     def cdf(self, x: TensorOrArray) -> TensorOrArray:
         """Distribution function."""
-        high = value_of(x) > 0
+        high = decide(np.greater, x, 0)
         tail = 0.5 * np.exp(np.where(high, -x, x))
         return np.where(high, 1 - tail, tail)
 
@@ -153,7 +162,9 @@ class Laplace(Formulas):
 
     def logcdf(self, x: TensorOrArray) -> TensorOrArray:
         """Logarithm of the distribution function."""
-        return choose(value_of(x) <= 0, lambda y: y - LOG_2, lambda y: np.log1p(-0.5 * np.exp(-y)), x, 0.0)
+        return choose(
+            decide(np.less_equal, x, 0), lambda y: y - LOG_2, lambda y: np.log1p(-0.5 * np.exp(-y)), x, 0.0
+        )
 
     def logsf(self, x: TensorOrArray) -> TensorOrArray:
         """Logarithm of the complement."""
@@ -161,7 +172,9 @@ class Laplace(Formulas):
 
     def ppf(self, q: TensorOrArray) -> TensorOrArray:
         """Inverse."""
-        return choose(value_of(q) <= 0.5, lambda p: np.log(2 * p), lambda p: -np.log(2 * (1 - p)), q, 0.5)
+        return choose(
+            decide(np.less_equal, q, 0.5), lambda p: np.log(2 * p), lambda p: -np.log(2 * (1 - p)), q, 0.5
+        )
 
     def isf(self, q: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""

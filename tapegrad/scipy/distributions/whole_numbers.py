@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import decide
 from tapegrad.scipy.distributions.formulas import (
     Power,
     Powers,
@@ -124,7 +124,11 @@ class Geom(Discrete):
     def cdf(self, k: TensorOrArray, p: TensorOrArray) -> TensorOrArray:
         """Distribution function."""
         return choose(
-            value_of(p) < 0.5, lambda y: -np.expm1(np.log1p(-y) * k), lambda y: 1 - np.power(1 - y, k), p, 0.5
+            decide(np.less, p, 0.5),
+            lambda y: -np.expm1(np.log1p(-y) * k),
+            lambda y: 1 - np.power(1 - y, k),
+            p,
+            0.5,
         )
 
     def sf(self, k: TensorOrArray, p: TensorOrArray) -> TensorOrArray:

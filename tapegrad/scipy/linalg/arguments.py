@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import like_of, shape_of, value_of
+from tapegrad.core.base import decide, like_of, shape_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.calls import derived_in
@@ -17,14 +17,18 @@ derived = derived_in(_scipy)
 def given(x: Operand, check_finite: bool = True, axes: int = 0) -> TensorOrArray:
     """An argument as a Tensor or array of floating-point numbers of at least so many axes."""
     x = tensor_of(x)
-    if check_finite:
-        np.asarray_chkfinite(value_of(x))
+    if check_finite and not decide(_are_finite, x):
+        raise ValueError("array must not contain infs or NaNs")
     like = like_of(x)
     if np.ndim(like) < axes:
         raise ShapeError(f"an array of at least {axes} axes is needed, found shape {np.shape(like)}")
     if like.dtype.kind not in "fc":
         x = x * 1.0
     return x
+
+
+def _are_finite(x: np.ndarray) -> bool:
+    return bool(np.isfinite(x).all())
 
 
 def square(x: Operand, check_finite: bool = True) -> TensorOrArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
+from tapegrad.core.base import decide, like_of, ndim_of, shape_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.scipy.batches import in_batches
@@ -45,7 +45,7 @@ def hankel(c: Operand, r: Operand | None = None) -> TensorOrArray:
     (tensor([1., 2.]),)
     """
     c = given(c, False)
-    r = np.zeros_like(value_of(c)) if r is None else given(r, False)
+    r = np.zeros_like(like_of(c)) if r is None else given(r, False)
     if ndim_of(c) != 1 or ndim_of(r) != 1:
         raise ShapeError(f"two vectors are needed, found shapes {shape_of(c)} and {shape_of(r)}")
     places = np.arange(shape_of(c)[0])[:, None] + np.arange(shape_of(r)[0])
@@ -68,6 +68,10 @@ def circulant(c: Operand) -> TensorOrArray:
     return c[..., (np.arange(n)[:, None] - np.arange(n)) % max(n, 1)]
 
 
+def _begins(a: np.ndarray) -> bool:
+    return bool(np.all(a[..., 0]))
+
+
 @derived
 def companion(a: Operand) -> TensorOrArray:
     """Matrix whose eigenvalues are the roots of a polynomial, as `scipy.linalg.companion`.
@@ -85,7 +89,7 @@ def companion(a: Operand) -> TensorOrArray:
         raise ValueError(
             f"The length of `a` along the last axis must be at least 2, found shape {shape_of(a)}"
         )
-    if not np.all(value_of(a)[..., 0]):
+    if not decide(_begins, a):
         raise ValueError("The first coefficient in `a` must not be zero.")
     first = -a[..., 1:] / (1.0 * a[..., :1])
     below = np.broadcast_to(

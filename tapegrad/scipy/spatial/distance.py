@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.spatial.distance as _scipy
 
-from tapegrad.core.base import value_of
+from tapegrad.core.base import decide, value_of
+from tapegrad.core.operators import constant_value
 from tapegrad.errors import ShapeError
 from tapegrad.scipy.calls import derivative_wanted, derived, doubles, fall_through, refuse
 from tapegrad.tensor import Operand, TensorOrArray
@@ -38,7 +39,7 @@ def __dir__() -> list[str]:
 
 def _root(square: Operand) -> TensorOrArray:
     """A square root whose derivative is 0 at 0."""
-    none = value_of(square) == 0
+    none = decide(np.equal, square, 0)
     return np.where(none, 0.0, np.sqrt(np.where(none, 1.0, square))) if np.any(none) else np.sqrt(square)
 
 
@@ -73,7 +74,7 @@ def _minkowski(
         return {1: _cityblock, 2: _euclidean, np.inf: _chebyshev}[p](u, v, w)
     terms = np.power(np.abs(u - v), p)
     total = np.sum(terms if w is None else w * terms, axis=-1)
-    none = value_of(total) == 0
+    none = decide(np.equal, total, 0)
     return np.where(none, 0.0, np.power(np.where(none, 1.0, total), 1 / p))
 
 
@@ -89,7 +90,7 @@ def _correlation(
         v = v - np.sum(v * w, axis=-1, keepdims=True)
     uv, uu, vv = (np.sum(a * b * w, axis=-1) for a, b in ((u, v), (u, u), (v, v)))
     found = 1.0 - uv / np.sqrt(uu * vv)
-    at = value_of(found)
+    at = constant_value(found)
     return found + (np.clip(at, 0.0, 2.0) - at)  # of rounding, which has no derivative
 
 
@@ -115,7 +116,7 @@ def _braycurtis(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | N
 
 def _canberra(u: TensorOrArray, v: TensorOrArray, w: TensorOrArray | float | None = None) -> Tensor:
     off, whole = np.abs(u - v), np.abs(u) + np.abs(v)
-    none = value_of(whole) == 0
+    none = decide(np.equal, whole, 0)
     terms = np.where(none, 0.0, off / np.where(none, 1.0, whole))
     return np.sum(terms if w is None else w * terms, axis=-1)
 
