@@ -284,7 +284,7 @@ class Path(Computation):
                 self._write_words(k, words)
             part = "index" in event.attrs and self.program.views[k] and not event.several
             usable = len(event.operands) <= 2 and (part or not event.attrs) and self.program.exact[k]
-            usable = usable and event.writes is None
+            usable = usable and event.writes is None and not event.of_function
             found = [0] * layout.EVENT_SIZE
             found[layout.EVENT_HANDLE], found[layout.EVENT_CALL] = id(results[k]), comparison.call(k)
             found[layout.EVENT_NUMBER], found[layout.EVENT_CODE] = _number(self.program.values[k])
