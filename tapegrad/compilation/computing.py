@@ -346,7 +346,7 @@ def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray
         if kind != "d" or not gives_powers_of_numbers():
             return False
         exponent = exponent if isinstance(exponent, np.ndarray) else rows.keep(np.array(exponent, kind))
-        return rows.loop(np.float_power, [x, exponent], out)
+        return rows.loop(np.power if event.of_function else np.float_power, [x, exponent], out)
     if x.ndim == 0 or x.dtype.char != kind or kind not in FLOATS or _vector_form(POWER, x):
         return False
     if event.operands[1].kind == FIXED:
@@ -419,7 +419,7 @@ def _by_forward(event: Event, operands: list[np.ndarray], out: np.ndarray) -> Ca
 def forward_of(event: Event, given: Sequence[Any]) -> Any:
     """Return what the op of an event gives for values."""
     op, taken = event.op, forward.taken(event.op, event.value)
-    if op is POWER:  # as compiled recording does
+    if op is POWER and not event.of_function:  # as compiled recording does
         return (_vector_form(POWER, given[0]) or operator.pow)(*given)
     as_operator = isinstance(op, Elementwise) and op.operator is not None and not taken
     if as_operator and (are_real_numbers(given) or _are_complex(given)):

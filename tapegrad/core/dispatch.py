@@ -225,14 +225,21 @@ def timed(name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]
     return decorate
 
 
-def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | None) -> Handle:
+def _applied(
+    op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, is_told: bool = False
+) -> Handle:
+    """Compute an op and record it; of errors of numbers that are told already NumPy is not to tell again."""
     if len(operands) == 1 and isinstance(operands[0], Handle):
         values = [operands[0]._v]
     else:
         operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
         values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
-        value = forward.value(op, values, attrs)
+        if is_told:
+            with np.errstate(all="ignore"):
+                value = forward.value(op, values, attrs)
+        else:
+            value = forward.value(op, values, attrs)
     except np.linalg.LinAlgError:
         raise
     except ValueError as error:
@@ -260,7 +267,7 @@ def _applied(op: Primitive, operands: Sequence[Operand], attrs: Attributes | Non
             # history is another now. Or another thread has given one out.
             if packing is not None:
                 packing.forget(mark)
-            return _applied(op, operands, attrs)
+            return _applied(op, operands, attrs, True)
     if expected and type(out._at) is Expected:
         return out
     if place is not None:

@@ -408,7 +408,7 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         and is_tensor(new)
         and new._v.flags.writeable
         and new._v.strides == x._v.strides  # the layout stays what it was
-        and not _is_shown(whole)
+        and not _is_memory_exposed(whole)
         and _is_all(x, storage)
     ):
         if storage is None:  # no object is made here, so no view of x by a finalizer
@@ -438,7 +438,7 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
         _recorded(x, index, shape, new, update)
         return
     _tear(x, storage)
-    if _is_shown(whole):
+    if _is_memory_exposed(whole):
         _set(seen_by(x), index, value_of(new))
         _move(x, storage)  # its owner has seen it; from here on the Tensor has memory of its own
         for handle in _sharers(x, storage):
@@ -452,8 +452,11 @@ def _recorded(x: Handle, index: Any, shape: tuple[int, ...], new: Any, update: b
     _tell(x, _storage(x), out, others)
 
 
-def _is_shown(whole: Handle) -> bool:
-    """Whether others can write to the memory of a storage."""
+def _is_memory_exposed(whole: Handle) -> bool:
+    """Whether others can write to the memory of a storage, which a 0-d view sees by its place.
+
+    Its value is a number, to which nobody can write: that `is_externally_writable` tells.
+    """
     return whole._extra is not None and whole._extra.exposed and type(seen_by(whole)) is ndarray
 
 
@@ -465,7 +468,7 @@ def _read(x: Handle) -> Any:
 
 def _is_alone(x: Handle, storage: Storage) -> bool:
     """Whether nobody holds what sees the same memory as a 0-d view."""
-    if _is_shown(storage.whole) or not seen_by(x).flags.writeable:
+    if _is_memory_exposed(storage.whole) or not seen_by(x).flags.writeable:
         return False
     others = [h for s in (storage, *storage.memory.others(storage)) for h in s.alive() if h is not x]
     matcher = in_force("matcher")
@@ -642,7 +645,7 @@ def _plain(x: Handle, storage: Storage | None, change: Callable[[], object]) -> 
     if whole._tape is not None and whole._tape is not _room():
         old = alias_of(whole)  # see `_read_elsewhere`
     others = _read_elsewhere(storage)
-    if not _is_shown(whole):
+    if not _is_memory_exposed(whole):
         _part_with_others(x, storage)
     change()
     out = _unrecorded(alias_of(whole) if old is None else old, _read(whole))

@@ -75,7 +75,7 @@ def where(condition: Operand, x: Operand | None = None, y: Operand | None = None
     if x is None and y is None:
         return tuple(wrap(found) for found in np.where(value_of(condition)))
     if x is None or y is None:
-        raise ValueError("where: either both or neither of x and y are needed")
+        raise ValueError(f"where: {'xy'[y is None]} is missing; give x and y, or the condition alone")
     return apply(REGISTRY["where"], (condition, sequence(x), sequence(y)))
 
 

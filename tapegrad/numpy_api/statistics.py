@@ -62,7 +62,7 @@ def average(
         if is_tensor(total):  # else arguments tell
             note_parts()
         if np.any(decide(np.equal, total, 0)):
-            raise ZeroDivisionError("average: weights sum to zero, and the mean is divided by their sum")
+            raise ZeroDivisionError("average: the sum of weights, by which the mean is divided, is 0")
         mean = np.sum(np.multiply(a, weights, dtype=dtype), axis=axis, keepdims=keep) / total
     if not returned:
         return mean

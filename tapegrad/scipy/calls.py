@@ -86,13 +86,11 @@ def derived(function: Callable[..., Any], title: str = "") -> Register:
                 return implementation(*args, **kwargs)
             except (BorderError, UnsupportedOpError):
                 raise
-            except TapeError as error:
+            except (TapeError, np.linalg.LinAlgError, ValueError) as error:
                 if str(error).startswith(title):
                     raise
-                raise type(error)(f"{title}: {error}") from error
-            except (np.linalg.LinAlgError, ValueError) as error:
-                kind = np.linalg.LinAlgError if isinstance(error, np.linalg.LinAlgError) else ValueError
-                raise kind(f"{title}: {error}") from error
+                kinds = (type(error) if isinstance(error, TapeError) else np.linalg.LinAlgError, ValueError)
+                raise next(k for k in kinds if isinstance(error, k))(f"{title}: {error}") from error
 
         return call
 

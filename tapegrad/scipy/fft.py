@@ -52,15 +52,17 @@ def _axes(x: TensorOrArray, s: Shape | None, axes: Axis) -> tuple[list[int] | No
         ndim = ndim_of(x)
         axes = range(ndim) if s is None else range(ndim - len(s), ndim)
         if s is not None and len(s) > ndim:
-            raise ShapeError(f"shape requires more axes than are present: {len(s)} of {ndim}")
+            raise ShapeError(
+                f"s has {len(s)} lengths for an array of {ndim} axes; give one for each axis at most"
+            )
     places = list(axes) if isinstance(axes, Sequence | np.ndarray) else [axes]
     shape, counts = shape_of(x), None
     if s is not None:
         counts = [shape[axis_of(x, k, "s")] if n == -1 else int(n) for n, k in zip(s, places, strict=False)]
         if len(counts) != len(places):
-            raise ShapeError("when given, axes and shape arguments have to be of the same length")
+            raise ShapeError(f"s has {len(counts)} lengths for {len(places)} axes; give one for each")
     if len({k % max(len(shape), 1) for k in places}) != len(places):
-        raise AxisError("all axes must be unique")
+        raise AxisError(f"axes {tuple(places)} name one of them twice; name each once")
     return counts, places
 
 
@@ -441,7 +443,7 @@ def _resized(x: TensorOrArray, n: int, axis: int) -> TensorOrArray:
     """An axis cut off, or filled up with zeros at its end."""
     shape = shape_of(x)
     if n < 1:
-        raise ValueError(f"invalid number of data points ({n}) specified")
+        raise ValueError(f"a transform of {n} points is asked for; it takes one or more")
     if shape[axis] >= n:
         return x[(*(slice(None),) * axis, slice(n))] if shape[axis] > n else x
     missing = (*shape[:axis], n - shape[axis], *shape[axis + 1 :])
@@ -459,7 +461,7 @@ def _cosines(
     if kind not in cosines.OTHER:
         raise ValueError(f"type {kind} of a transform is none of 1, 2, 3, 4")
     if norm not in (None, *OPPOSITE):
-        raise ValueError(f"Invalid norm value {norm!r}; should be 'backward', 'ortho' or 'forward'")
+        raise ValueError(f"norm is {norm!r}; give 'backward', 'ortho', 'forward' or None")
     norm = norm or "backward"
     if orthogonalize is None or like_of(x).dtype.kind == "c":  # of which SciPy does not look at it
         orthogonalize = norm == "ortho"
@@ -471,8 +473,11 @@ def _cosines(
     for n, axis in zip(wanted, places, strict=True):
         if n is not None:
             x = _resized(x, n, axis)
-        if shape_of(x)[axis] < (2 if kind == 1 and not sine else 1):
-            raise ValueError(f"invalid number of data points ({shape_of(x)[axis]}) specified")
+        least = 2 if kind == 1 and not sine else 1
+        if shape_of(x)[axis] < least:
+            raise ValueError(
+                f"axis {axis} has {shape_of(x)[axis]} points; this transform takes {least} or more"
+            )
         x = cosines.dct(x, sine=sine, kind=kind, axis=axis, norm=norm, orthogonalize=bool(orthogonalize))
     return x
 

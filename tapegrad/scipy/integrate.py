@@ -130,9 +130,13 @@ def cumulative_trapezoid(
     """
     y = doubles(y)
     if initial is not None and (not np.isscalar(initial) or initial != 0):
-        raise ValueError("`initial` must be `None` or `0`.")
+        raise ValueError(
+            f"scipy.integrate.cumulative_trapezoid: initial is {initial!r}; give 0, or leave it out"
+        )
     if np.shape(y)[axis] == 0:
-        raise ValueError("At least one point is required along `axis`.")
+        raise ValueError(
+            f"scipy.integrate.cumulative_trapezoid: y has no points along axis {axis}; give one or more"
+        )
     h, y = _steps(y, x, dx, axis, "scipy.integrate.cumulative_trapezoid"), _last(y, axis)
     return _running(h * (y[..., 1:] + y[..., :-1]) / 2.0, initial, axis)
 
@@ -233,7 +237,9 @@ def cumulative_simpson(
     if x is None and np.ndim(dx):
         h = _last(doubles(dx), axis)
     elif np.any(value_of(h) <= 0) and x is not None:
-        raise ValueError("Input x must be strictly increasing.")
+        raise ValueError(
+            "scipy.integrate.cumulative_simpson: x falls or stays; sort the points, each one once"
+        )
     y = _last(y, axis)
     h = np.broadcast_to(h, (*np.shape(y)[:-1], np.shape(y)[-1] - 1))
     forth, back = _first_parts(y, h), np.flip(_first_parts(np.flip(y, -1), np.flip(h, -1)), -1)
@@ -614,7 +620,9 @@ def fixed_quad(
     (tensor(0.5403),)
     """
     if np.any(np.isinf(value_of(a))) or np.any(np.isinf(value_of(b))):
-        raise ValueError("Gaussian quadrature is only available for finite limits.")
+        raise ValueError(
+            f"scipy.integrate.fixed_quad: limits {value_of(a)} and {value_of(b)}; quad takes infinite ones"
+        )
     x, w = roots_legendre(n)
     y = (b - a) * (np.real(x) + 1) / 2.0 + a
     return (b - a) / 2.0 * np.sum(w * func(y, *args), axis=-1), None

@@ -63,18 +63,21 @@ def _correlated(
 ) -> Tensor:
     """An image with its weighted neighbours summed up, along axes that the weights have all of."""
     if not np.size(value_of(weights)) or np.ndim(weights) != len(axes):
-        raise RuntimeError(f"scipy.ndimage.{name}: no filter weights given, or not of as many axes")
+        raise RuntimeError(
+            f"scipy.ndimage.{name}: weights of shape {np.shape(weights)} for {len(axes)} axes; give as many"
+        )
     width, shape = [(0, 0)] * np.ndim(x), [1] * np.ndim(x)
     origins = [origin] * len(axes) if np.ndim(origin) == 0 else list(origin)
     for axis, count, shift in zip(axes, np.shape(weights), origins, strict=True):
         before = count // 2 + shift
         if not 0 <= before < count:
             raise ValueError(
-                "Invalid origin; origin must satisfy -(len(weights) // 2) <= origin <= (len(weights)-1) // 2"
+                f"scipy.ndimage.{name}: origin {shift} lies outside the {count} weights; "
+                f"give {-(count // 2)} to {(count - 1) // 2}"
             )
         width[axis], shape[axis] = (before, count - 1 - before), count
     if not isinstance(mode, str) or mode not in PADS:
-        raise RuntimeError(f"boundary mode not supported: {mode!r}")
+        raise RuntimeError(f"scipy.ndimage.{name}: mode is {mode!r}; give one of {sorted(PADS)}")
     order = np.argsort(axes)
     kernel = np.reshape(np.transpose(np.flip(weights), order), shape)
     values: dict[str, Any] = {"constant_values": value_of(cval)} if PADS[mode] == "constant" else {}
@@ -258,7 +261,9 @@ def gaussian_filter1d(
     deviation = float(value_of(sigma))
     around = int(truncate * deviation + 0.5) if radius is None else radius
     if not isinstance(around, (int, np.integer)) or around < 0:
-        raise ValueError("Radius must be a nonnegative integer.")
+        raise ValueError(
+            f"scipy.ndimage.gaussian_filter1d: radius is {around!r}; give a whole number from 0 on"
+        )
     weights = _gaussian_kernel1d(deviation, order, around)[::-1]
     return correlate1d(input, weights, axis, output, mode, cval, 0)
 
@@ -266,7 +271,9 @@ def gaussian_filter1d(
 def _sequence(x: TensorOrArray, count: int) -> list[TensorOrArray]:
     found = [x] * count if isinstance(x, str) or np.ndim(value_of(x)) == 0 else list(x)
     if len(found) != count:
-        raise RuntimeError("sequence argument must have length equal to input rank")
+        raise RuntimeError(
+            f"an argument has {len(found)} entries for {count} axes; give one, or one for each axis"
+        )
     return found
 
 
@@ -474,9 +481,12 @@ def map_coordinates(
     """
     x, at = doubles(_image("map_coordinates", input, output, cval)), doubles(coordinates)
     if order < 0 or order > 5:
-        raise RuntimeError("spline order not supported")
+        raise RuntimeError(f"scipy.ndimage.map_coordinates: order is {order}; give 0 to 5")
     if np.ndim(x) < 1 or np.ndim(at) < 2 or np.shape(at)[0] != np.ndim(x):
-        raise RuntimeError("invalid shape for coordinate array")
+        raise RuntimeError(
+            f"scipy.ndimage.map_coordinates: coordinates of shape {np.shape(at)} for an image of shape "
+            f"{np.shape(x)}; give a row for each of its axes"
+        )
     if mode not in PADS or mode == "grid-constant":
         raise refuse(f"scipy.ndimage.map_coordinates with mode={mode!r}")
     if order == 0 and derivative_wanted(at):

@@ -223,9 +223,11 @@ def multigammaln(a: Operand, d: int) -> TensorOrArray:
     """
     a = tensor_of(a)
     if not np.isscalar(d) or np.floor(d) != d:
-        raise ValueError("d should be a positive integer (dimension)")
+        raise ValueError(f"scipy.special.multigammaln: d is {d!r}; give a whole number from 1 on")
     if np.any(decide(np.less_equal, a, 0.5 * (d - 1))):
-        raise ValueError(f"condition a > 0.5 * (d-1) not met: a = {value_of(a)}, d = {d}")
+        raise ValueError(
+            f"scipy.special.multigammaln: a is {value_of(a)}; for d = {d} give more than {0.5 * (d - 1)}"
+        )
     found = _scipy.gammaln(a) + d * (d - 1) * 0.25 * np.log(np.pi)
     for j in range(2, int(d) + 1):
         found = found + _scipy.gammaln(a - (j - 1.0) / 2)

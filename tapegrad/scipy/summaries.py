@@ -219,7 +219,7 @@ def moment(
         parts = [moment(a, int(k), axis, center=center, keepdims=keepdims) for k in np.ravel(order)]
         return np.reshape(np.stack(parts), (*np.shape(order), *np.shape(parts[0])))
     if order != int(order):
-        raise ValueError("all elements of order must be integers")
+        raise ValueError(f"order is {order!r}; give a whole number")
     middle = np.mean(a, axis=axis, keepdims=True) if center is None else center
     return np.mean((a - middle) ** int(order), axis=axis, keepdims=keepdims)
 

@@ -133,6 +133,12 @@ def truth_of_a_number(x, k):
 
 
 @simple
+def warning_where_it_leaves(x, k):
+    a, b = x[0] * 9.0, x[1] * 0.1
+    return np.arcsin(a if k % 3 == 2 else b) + np.sum(x)
+
+
+@simple
 def text_decides(x, k):
     return np.sum(x) * (2.0 if "-" in f"{x[0].item():.3f}" else 3.0)
 

@@ -346,6 +346,22 @@ def test_powers_have_the_bits_and_errors_of_recording(monkeypatch):
             assert outcome(loops, point) == outcome(f, point)
 
 
+def powers_of_two_kinds(p, n=60):
+    x, y = p[0], p[1]
+    for _ in range(n):
+        x, y = np.power(x, 0.99) * 0.9 + 0.1 * y**1.01, y * 0.9 + np.power(1.01, x) * 0.1 ** (y * 0.1)
+    return x * y
+
+
+@pytest.mark.parametrize("turns", [1, 60])
+def test_powers_by_a_function_have_its_bits(turns):
+    """Of numbers NumPy's function and its operator differ in the last bits, where it has AVX-512."""
+    c = tg.compile(lambda p: powers_of_two_kinds(p, turns), wait=True)
+    for k in range(40):
+        p = P * (1 + k / 64)
+        assert (c(p) if k else c.value_and_grad(p)[0]) == powers_of_two_kinds(p, turns) or k < 3
+
+
 def masked(p, n=200):
     x, total = p[0], p[3]
     for _ in range(n):

@@ -167,6 +167,12 @@ def test_views_without_axes_of_memory_that_others_see():
     view = tg.from_numpy(array)[0, ...]
     view += 1.0
     assert (array.tolist(), view.item()) == ([1.0, 0.0], 1.0)
+    leaf = tg.from_numpy(array).requires_grad_()
+    with tg.no_grad():
+        view = leaf[1, ...]
+        del leaf  # of which the view alone is left
+        view += 2.0
+    assert (array.tolist(), view.item()) == ([1.0, 2.0], 2.0)
     x = tg.zeros(2)
     view = np.squeeze(x[:1])
     array = x.numpy()  # to which nothing can be written that the view would not see

@@ -160,7 +160,7 @@ REFUSED = [
     ("nanmax, axis", lambda x: np.nanmax(x, axis=3), errors.AxisError, "axis"),
     ("average", lambda x: np.average(x, weights=np.ones(3)), TypeError, "need an axis"),
     ("average, weights", lambda x: np.average(x, 0, weights=np.ones(5)), errors.ShapeError, "weights"),
-    ("average, zero", lambda x: np.average(x, 1, weights=np.zeros(3)), ZeroDivisionError, "sum to zero"),
+    ("average, zero", lambda x: np.average(x, 1, weights=np.zeros(3)), ZeroDivisionError, "divided, is 0"),
     ("cov, dimensions", lambda x: np.cov(x[None]), errors.ShapeError, "two dimensions"),
     ("cov, ddof", lambda x: np.cov(x, ddof=0.5), ValueError, "integer"),
     ("cov, fweights", lambda x: np.cov(x, fweights=[1, 2]), errors.ShapeError, "fweights"),

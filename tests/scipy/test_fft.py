@@ -86,7 +86,7 @@ def test_errors_name_the_function():
     x = tg.tensor(array(3, 4), requires_grad=True)
     with pytest.raises(ValueError, match=r"^scipy\.fft\.dct.*type 5"):
         ts.fft.dct(x, type=5)
-    with pytest.raises(ValueError, match=r"^scipy\.fft\.dct.*data points \(1\)"):
+    with pytest.raises(ValueError, match=r"^scipy\.fft\.dct.*axis 0 has 1 points"):
         ts.fft.dct(x[:1], type=1, axis=0)
     with pytest.raises(AxisError, match=r"^scipy\.fft\.fftn"):
         ts.fft.fftn(x, axes=(0, 0))

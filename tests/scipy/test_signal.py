@@ -260,7 +260,7 @@ def test_states_of_a_constant_signal():
 
 def test_what_filters_in_both_directions_refuse():
     x = leaf(LONG)
-    with pytest.raises(ValueError, match="filtfilt: the signal has 7 elements, padlen is 9"):
+    with pytest.raises(ValueError, match=r"^scipy\.signal\.filtfilt: padlen 9 is not below the 7 elements"):
         ts.signal.filtfilt(B2, A2, x)
     with pytest.raises(ValueError, match="padtype"):
         ts.signal.filtfilt(B2, A2, x, padtype="none", padlen=2)

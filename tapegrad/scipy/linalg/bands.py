@@ -37,8 +37,8 @@ def solve_banded(
     ab, b = given(ab, check_finite, 2), given(b, check_finite, 1)
     if shape_of(ab)[-2] != lower + upper + 1:
         raise ShapeError(
-            "invalid values for the number of lower and upper diagonals: "
-            f"l+u+1 ({lower + upper + 1}) does not equal ab.shape[0] ({shape_of(ab)[-2]})"
+            f"ab has {shape_of(ab)[-2]} rows; {lower} diagonals below the main "
+            f"one and {upper} above make {lower + upper + 1}"
         )
     return _by_band(ab, b, lower, upper, False)
 
@@ -46,7 +46,9 @@ def solve_banded(
 @in_batches(ab=2, b="1|2")
 def _by_band(ab: Operand, b: Operand, lower: int, upper: int, positive: bool) -> Tensor:
     if shape_of(ab)[1] != shape_of(b)[0]:
-        raise ShapeError(f"shapes of ab and b are not compatible: {shape_of(ab)} and {shape_of(b)}")
+        raise ShapeError(
+            f"ab has {shape_of(ab)[1]} columns and b has {shape_of(b)[0]} rows; give as many of both"
+        )
     return of_bands.solve_banded(ab, b, lower=lower, upper=upper, positive=positive)
 
 

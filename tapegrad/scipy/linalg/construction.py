@@ -86,11 +86,9 @@ def companion(a: Operand) -> TensorOrArray:
     a = given(a, False, 1)
     n = shape_of(a)[-1]
     if n < 2:
-        raise ValueError(
-            f"The length of `a` along the last axis must be at least 2, found shape {shape_of(a)}"
-        )
+        raise ValueError(f"a has shape {shape_of(a)}; its last axis takes two coefficients or more")
     if not decide(_begins, a):
-        raise ValueError("The first coefficient in `a` must not be zero.")
+        raise ValueError("a begins with 0; leave leading zeros out")
     first = -a[..., 1:] / (1.0 * a[..., :1])
     below = np.broadcast_to(
         np.eye(n - 2, n - 1, dtype=like_of(first).dtype), (*shape_of(a)[:-1], n - 2, n - 1)
@@ -138,5 +136,5 @@ def khatri_rao(a: Operand, b: Operand) -> TensorOrArray:
     """
     a, b = given(a, False, 2), given(b, False, 2)
     if shape_of(a)[1] != shape_of(b)[1]:
-        raise ValueError("The number of columns for both arrays should be equal.")
+        raise ValueError(f"{shape_of(a)[1]} columns and {shape_of(b)[1]}; give as many of both")
     return np.reshape(a[:, None] * b[None], (shape_of(a)[0] * shape_of(b)[0], shape_of(a)[1]))

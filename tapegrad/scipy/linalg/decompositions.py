@@ -229,7 +229,7 @@ def qr(
             "scipy.linalg.qr: mode 'raw' gives Householder vectors, which have no derivative; use 'economic'"
         )
     if mode not in ("full", "r", "economic"):
-        raise ValueError("Mode argument should be one of ['full', 'r', 'economic', 'raw']")
+        raise ValueError(f"mode is {mode!r}; give 'full', 'r' or 'economic'")
     a = given(a, check_finite, 2)
     q, r, *order = _scipy.qr(
         value_of(a), mode="economic" if mode == "economic" else "full", pivoting=pivoting
@@ -292,7 +292,7 @@ def polar(a: Operand, side: str = "right") -> tuple[TensorOrArray, TensorOrArray
             [0.8]]),)
     """
     if side not in ("right", "left"):
-        raise ValueError("`side` must be either 'right' or 'left'")
+        raise ValueError(f"side is {side!r}; give 'right' or 'left'")
     a = given(a, axes=2)
     tall = shape_of(a)[0] >= shape_of(a)[1]
     u = ops.polar(a) if tall else adjoint(ops.polar(adjoint(a)))

@@ -49,7 +49,7 @@ def _completed(a: Operand, lower: bool, conjugate: bool) -> Tensor:
 
 def _structure(assume_a: str | None) -> int:
     if assume_a not in STRUCTURES:
-        raise ValueError(f"{assume_a} is not a recognized matrix structure")
+        raise ValueError(f"assume_a is {assume_a!r}; give one of {sorted(filter(None, STRUCTURES))}")
     return STRUCTURES[assume_a]
 
 
@@ -87,7 +87,9 @@ def solve(
     structure = _structure(assume_a)
     a, b = square(a, check_finite), given(b, check_finite, 1)
     if transposed and is_complex(a):
-        raise NotImplementedError("scipy.linalg.solve can currently not solve a^T x = b for complex matrices")
+        raise NotImplementedError(
+            "scipy.linalg.solve: transposed=True takes real matrices; give a.T of a complex one"
+        )
     a = _structured(a, structure, lower)
     if transposed:
         a, structure = np.swapaxes(a, -1, -2), {UPPER: LOWER, LOWER: UPPER}.get(structure, structure)
@@ -183,7 +185,7 @@ def pinv(
     eps = np.finfo(s.dtype).eps
     least, cut = 0.0 if atol is None else atol, max(shape_of(a)) * eps if rtol is None else rtol
     if least < 0 or cut < 0:
-        raise ValueError(f"scipy.linalg.pinv: atol and rtol may not be negative, found {least} and {cut}")
+        raise ValueError(f"atol is {least} and rtol {cut}; give numbers from 0 on")
     largest = np.max(s, initial=0.0)
     limit = least + largest * cut
     found = np.linalg.pinv(a, limit / largest if largest else cut)

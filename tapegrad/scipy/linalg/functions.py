@@ -55,10 +55,10 @@ def expm_frechet(
     (tensor([[1.]]),)
     """
     if method not in (None, "SPS", "blockEnlarge"):
-        raise ValueError(f"Unknown implementation {method}")
+        raise ValueError(f"method is {method!r}; give 'SPS', 'blockEnlarge' or None")
     A, E = (in_double(square(x, check_finite)) for x in (A, E))
     if shape_of(A) != shape_of(E):
-        raise ShapeError(f"expected A and E to be the same shape, found {shape_of(A)} and {shape_of(E)}")
+        raise ShapeError(f"A has shape {shape_of(A)} and E {shape_of(E)}; give matrices alike")
     n = shape_of(A)[-1]
     found = ops.expm(np.block([[A, E], [np.zeros((n, n), like_of(A).dtype), A]]))
     value = found[:n, :n] if is_complex(A) else np.real(found[:n, :n])

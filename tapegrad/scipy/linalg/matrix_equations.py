@@ -52,7 +52,7 @@ def solve_continuous_lyapunov(a: Operand, q: Operand) -> TensorOrArray:
     """
     a, q = square(a, False), square(q, False)
     if shape_of(a) != shape_of(q):
-        raise ShapeError(f"matrices of the same shape are needed, found {shape_of(a)} and {shape_of(q)}")
+        raise ShapeError(f"a has shape {shape_of(a)} and q {shape_of(q)}; give matrices alike")
     return ops.solve_sylvester(a, adjoint(a), q)
 
 
@@ -110,7 +110,9 @@ def _riccati(
         raise ShapeError(f"shapes {shape_of(a)}, {shape_of(b)}, {shape_of(q)} and {shape_of(r)} do not fit")
     for name, x in (("q", value_of(q)), ("r", value_of(r))):
         if not np.allclose(x, x.conj().T, rtol=0.0, atol=100 * np.spacing(np.linalg.norm(x, 1))):
-            raise ValueError(f"Matrix {name} should be symmetric/hermitian.")
+            raise ValueError(
+                f"{name} differs from its conjugate transpose; give a symmetric or Hermitian one"
+            )
     if s is not None:
         s = given(s, axes=2)
     if e is not None:

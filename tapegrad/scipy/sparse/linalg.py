@@ -47,7 +47,7 @@ def _matrix(A: Matrix, title: str) -> SparseTensor:
             f"{title}: a sparse matrix is needed, found {type(A).__name__}; use scipy.linalg.solve"
         )
     if A.shape[0] != A.shape[1]:
-        raise ShapeError(f"{title}: matrix must be square, found shape {A.shape}")
+        raise ShapeError(f"{title}: a square matrix is needed, found shape {A.shape}")
     return sparse_of(A)
 
 
@@ -110,7 +110,7 @@ class SparseFactors:
         matrix, data = self._matrix, self._matrix.data
         rhs = _right(rhs, matrix.shape[0], self._title)
         if trans not in ("N", "T", "H"):
-            raise ValueError("trans must be N, T, or H")
+            raise ValueError(f"{self._title}: trans is {trans!r}; give 'N', 'T' or 'H'")
         turned = trans != "N"
         if trans == "T":  # the conjugate of the solution of the conjugated equation with the adjoint
             rhs = np.conj(rhs)

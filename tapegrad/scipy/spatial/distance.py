@@ -69,7 +69,7 @@ def _minkowski(
         raise refuse("scipy.spatial.distance.minkowski", "has no derivative by p")
     p = value_of(p)
     if p <= 0:
-        raise ValueError("p must be greater than 0")
+        raise ValueError(f"scipy.spatial.distance.minkowski: p is {p}; give a positive number")
     if p in (1, 2, np.inf):
         return {1: _cityblock, 2: _euclidean, np.inf: _chebyshev}[p](u, v, w)
     terms = np.power(np.abs(u - v), p)
@@ -448,7 +448,7 @@ def _metric(
 def _matrix(x: Operand, name: str) -> TensorOrArray:
     x = doubles(x)
     if np.ndim(x) != 2:
-        raise ValueError(f"{name} must be a 2-dimensional array.")
+        raise ValueError(f"{name} has shape {np.shape(x)}; give a matrix with a point in each row")
     return x
 
 
@@ -479,7 +479,10 @@ def cdist(XA: Operand, XB: Operand, metric: str = "euclidean", **kwargs: Operand
     """
     a, b = _matrix(XA, "XA"), _matrix(XB, "XB")
     if np.shape(a)[1] != np.shape(b)[1]:
-        raise ValueError("XA and XB must have the same number of columns (i.e. feature dimension.)")
+        raise ValueError(
+            f"scipy.spatial.distance.cdist: points of {np.shape(a)[1]} coordinates and of {np.shape(b)[1]}; "
+            "give as many in XA and XB"
+        )
     of = _metric(metric, "cdist", lambda: np.concatenate([a, b]), kwargs)
     return of(a[:, None, :], b[None, :, :])
 
