@@ -52,7 +52,7 @@ FEWEST_ROWS, MOST_ROWS = 512, 1 << 20  # that a loop pays for, and that are look
 MOST_LEFT = 4  # of so many rows one is left at most
 MOST_TOLD = 4  # loops
 THERE = -2  # instead of a row that has given what is read: it is read where it lies, whoever has given it
-AT_ONCE = 1 << 16  # numbers that are spoiled
+AT_ONCE = 1 << 12  # places where a few numbers each are spoiled
 ANOTHER = 0x7FF8_1234_5678_9ABC  # added to the words of numbers it makes others of them
 
 
