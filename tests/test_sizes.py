@@ -64,7 +64,7 @@ NO_SIZE = {
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
-    "compilation/traces.py": {"LIVE", "MOST_STEPS"},  # by compilation/test_memory.py
+    "compilation/traces.py": {"LIVE", "MOST_STEPS", "MOST_NUMBERS"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross

@@ -25,6 +25,7 @@ class Cotangents:
         self.totals = dict.fromkeys(self.pools, 0)  # how many of them take sums of arrays, 0 to begin with
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
+            self.rows.divide()
         self.free: list[np.ndarray] = []
         self.constants: list[np.ndarray] = []  # cotangents that are the same at each call
         self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
@@ -34,6 +35,11 @@ class Cotangents:
     def _kinds(self) -> set[str]:
         """Dtypes of which there may be sums."""
         return self.program.values.kinds() & {"d", "f"}
+
+    def _clear_no_more(self) -> None:
+        """Let the first rows clear but those numbers of the pools that take sums; others need no pages."""
+        for k, count in enumerate(self.totals.values()):
+            self.rows.shorten(k, count)
 
     def _number(self, value: Any, dtype: np.dtype) -> np.ndarray:
         """A constant, an array for all that read one of these bits."""

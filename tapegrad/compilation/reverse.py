@@ -142,6 +142,7 @@ class Reverse(Cotangents):
             if self.rows.settled:  # no plan is to be made, in which they would make steps wait
                 self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
+        self._clear_no_more()
         self.rows.seal()
 
     def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:

@@ -315,6 +315,13 @@ class Rows:
         self.words += rows.words[rows.starts[k] + 1 : end]
         self.steps.append(rows.steps[k])
 
+    def shorten(self, k: int, extent: int) -> None:
+        """Let a row go over fewer elements."""
+        form = self.form_at(self.words[self.starts[k]])
+        at = layout.FORM_EXTENT
+        key = (*form.key[:at], extent, *form.key[at + 1 :])
+        self.words[self.starts[k]] = self._form(key, (form.function, form.kinds))
+
     def keep(self, x: Any) -> Any:
         """Keep what rows know by address."""
         self.kept.append(x)

@@ -17,6 +17,7 @@ from tapegrad.compilation.events import (
     NO_ATTRIBUTES,
     NUMBERS,
     POWER,
+    PYTHON_S,
     RESULT,
     UNKNOWN,
     Brought,
@@ -39,6 +40,7 @@ OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was 
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
+MOST_NUMBERS = 256  # of Python's, of which each is known once
 WIDTH = layout.TRACE_ENTRIES
 
 
@@ -173,12 +175,23 @@ class _Found:
     def __init__(self, arguments: Sequence[History]) -> None:
         self._arguments = {x: Source(ARGUMENT, k) for k, x in enumerate(arguments)}
         self._results: dict[int, array[int]] = {}  # by serials of tapes, at places on these
+        self._numbers: dict[tuple[int, type, str], Source] = {}
 
     def add(self, serial: int, at: int, number: int) -> None:
         """Know the result of a number."""
         numbers = self._results.setdefault(serial, array("q"))
         numbers.extend([NOWHERE] * (at + 1 - len(numbers)))
         numbers[at] = number
+
+    def number(self, kind: int, x: Any) -> Source:
+        """The source of a number, one for all that are alike while there are few."""
+        key = kind, type(x), repr(x)
+        found = self._numbers.get(key)
+        if found is None:
+            found = Source(kind, x)
+            if len(self._numbers) < MOST_NUMBERS:
+                self._numbers[key] = found
+        return found
 
     def get(self, x: History) -> Source | None:
         """Return the source of what has a history."""
@@ -193,6 +206,8 @@ def _source(op: Primitive, q: int, x: Any, known: _Found) -> Source:
         if found is None:
             raise Unlearnable(OUTSIDE.format(q, op.name))
         return found
+    if type(x) in PYTHON_S:
+        return known.number(FIXED if op is POWER and q == 1 and isinstance(x, NUMBERS) else LIVE, x)
     return Source(FIXED if op is POWER and q == 1 and isinstance(x, NUMBERS) else LIVE, x)
 
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
+from tapegrad.compilation import memory
 from tests.tiers import every
 
 from . import (  # noqa: F401
@@ -108,6 +109,18 @@ def compare(make, compiled_call, recorded_call):
 
 @pytest.mark.parametrize("name", every(FUNCTIONS, 6))
 def test_it_does_what_the_function_does(name):
+    compare(
+        FUNCTIONS[name],
+        lambda compiled, x, k: compiled.value_and_grad(x, k),
+        lambda f, x, k: tg.func.value_and_grad(f)(x, k),
+    )
+
+
+@pytest.mark.parametrize("name", every([*FUNCTIONS][::12], 4))
+def test_long_programs_do_what_the_function_does(name, monkeypatch):
+    """As programs too long for plans, whose values are packed and whose rows are forgotten."""
+    monkeypatch.setattr(memory, "MOST_STEPS", 0)
+    monkeypatch.setattr(memory, "SOME_STEPS", 1)
     compare(
         FUNCTIONS[name],
         lambda compiled, x, k: compiled.value_and_grad(x, k),

@@ -278,6 +278,29 @@ def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypa
     assert len(spoiled) == 80
 
 
+def test_arrays_of_a_long_program_that_are_kept_stay_as_they_were_seen(monkeypatch):
+    """Whether whole arrays or parts; those of two operations are not taken for views of one memory."""
+    monkeypatch.setattr(memory, "MOST_STEPS", 0)
+    kept = []
+
+    def f(x, k):
+        y = x * 2.0
+        z = y + 1.0
+        if k % 3 == 2:
+            kept.append((y.detach().numpy(), (z.detach().numpy())[1:], k))
+        return np.sum(np.exp(-z) * y) if k % 4 else np.sum(z * z)
+
+    compiled = tg.compile(f, wait=True)
+    for k in range(16):
+        x = np.arange(4.0) + k
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, k), tg.func.value_and_grad(f)(x, k)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+    for y, z, k in kept:
+        np.testing.assert_array_equal(y, (np.arange(4.0) + k) * 2.0)
+        np.testing.assert_array_equal(z, ((np.arange(4.0) + k) * 2.0 + 1.0)[1:])
+
+
 @pytest.mark.parametrize("dtype", ["d", "f", "?", "D", "h"])
 @pytest.mark.parametrize("size", [0, 1, 3, 112, PACKED, PACKED + 1])  # bytes
 def test_packed_values(size, dtype):
@@ -323,8 +346,10 @@ def test_packed_values(size, dtype):
 @pytest.mark.parametrize(
     "look", [lambda y: y, lambda y: y.detach(), lambda y: y[1:], lambda y: memoryview(y.detach().numpy())]
 )
-def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, monkeypatch):
+@pytest.mark.parametrize("most", [0, 1 << 14])  # steps of a program whose values are not packed
+def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, most, monkeypatch):
     """A program takes arrays that recording has made for its own, but where somebody has them."""
+    monkeypatch.setattr(memory, "MOST_STEPS", most)
     monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
     kept = []
 
