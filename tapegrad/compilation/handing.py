@@ -28,7 +28,8 @@ class _Words:
 
     def __init__(self, words: Sequence[Address], at: Address) -> None:
         self._words, self._first = np.array(words, np.int64), ctypes.c_int64.from_address(words[0])
-        self._offset = self._first.value - at
+        self._offset, self._move = self._first.value - at, programs.load()
+        self._where = abi.address(self._words), self._words.size
 
     @property
     def at(self) -> Address:
@@ -39,7 +40,7 @@ class _Words:
         """Let them lead to another one."""
         by = at - self.at
         if by:
-            programs.load()(layout.MOVE_WORDS, abi.address(self._words), self._words.size, by)
+            self._move(layout.MOVE_WORDS, *self._where, by)
 
 
 class Target:
@@ -58,8 +59,9 @@ class Target:
         """Write to memory that is to be given away."""
         if self._words.at == self._home:
             new = pool.empty(self._buffer.shape, self._buffer.dtype)
-            self._known[abi.address(new)] = new
-            self._words.move(abi.address(new))
+            at = abi.address(new)
+            self._known[at] = new
+            self._words.move(at)
 
     def take(self) -> np.ndarray:
         """What was written to since `begin`."""

@@ -34,7 +34,7 @@ from tapegrad.compilation.paths import MOST_PLANS
 from tapegrad.compilation.rows import OFTEN, Rows
 from tapegrad.compilation.scheduling import MOST_PARTS, MOST_TASKS
 from tapegrad.compilation.staging import Stages
-from tapegrad.kernels import abi, assembly, cache, programs
+from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special
 from tapegrad.tape import pool
@@ -1096,19 +1096,19 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
     compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
     for _ in range(CALLS):
         compiled.grad(x)
-    load, empty = programs.load, pool.empty
+    move, empty = handing._Words.move, pool.empty
 
     def interrupt(*args):
         raise KeyboardInterrupt
 
     def moved_and_interrupted(*args):
-        load()(*args)
+        move(*args)
         raise KeyboardInterrupt
 
     for name, module, stopped in (
         ("empty", pool, interrupt),
-        ("load", programs, interrupt),
-        ("load", programs, lambda: moved_and_interrupted),
+        ("move", handing._Words, interrupt),
+        ("move", handing._Words, moved_and_interrupted),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, stopped)
@@ -1119,7 +1119,7 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
             np.testing.assert_allclose(
                 compiled.grad(given), np.cos(given) * given + np.sin(given), rtol=1e-12
             )
-    assert (programs.load, pool.empty) == (load, empty)
+    assert (handing._Words.move, pool.empty) == (move, empty)
     assert fused(compiled)
 
 
