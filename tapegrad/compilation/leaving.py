@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
-from tapegrad.compilation.events import ARGUMENT, LIVE, PARTS, RESULT, Event, Source, is_number_view
+from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source, is_number_view
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner, held
 from tapegrad.compilation.recorded import apply_event, operand_value
@@ -241,7 +241,7 @@ class Leaver(Follower):
         return self.arguments[k] if source.kind == ARGUMENT else self._recorded[k]
 
     def _real(self, j: int, q: int, source: Source) -> Any:
-        if source.kind < LIVE:
+        if source.kind in (ARGUMENT, RESULT):
             return self._stood_for(source)
         return operand_value(source, self.program.live(j)[q])
 

@@ -99,16 +99,7 @@ class _Untyped(FunctionPass):
 
     def run_pass(self, state: CompilerState) -> bool:
         """Rewrite a function."""
-        self.ir, self.args = state.func_ir, state.args
-        held = state.func_id.func._tapegrad_held
-        found = conflict(held)
-        if found:
-            raise TypingError(f"tapegrad: {found}", self.ir.loc)
-        # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
-        self.again = any(map(forms.holds_active, state.args)) and recursive(held)
-        self.promoted = self._active_later(state.func_id.func)
-        self.passive = self._passive(state.func_id.func)
-        self.counted, self.written = self._floats()
+        self._read(state)
         blocks = self.ir.blocks if self.spec else {}
         squares = squares_in(blocks, self._definition, self._resolve, self.args)
         kinks = {id(square.call): square.exposed for square in squares.values()}
@@ -160,6 +151,19 @@ class _Untyped(FunctionPass):
             assert label >= first
         self.ir._definitions = build_definitions(self.ir.blocks)
         return True
+
+    def _read(self, state: CompilerState) -> None:
+        """Find what is to be known of variables before anything is rewritten."""
+        self.ir, self.args = state.func_ir, state.args
+        held = state.func_id.func._tapegrad_held
+        found = conflict(held)
+        if found:
+            raise TypingError(f"tapegrad: {found}", self.ir.loc)
+        # the first result that Numba comes to, maybe a constant, is the type of those it calls in between
+        self.again = any(map(forms.holds_active, state.args)) and recursive(held)
+        self.promoted = self._active_later(state.func_id.func)
+        self.passive = self._passive(state.func_id.func)
+        self.counted, self.written = self._floats()
 
     def _passive(self, function: Any) -> set[str]:
         """Variables of arrays that are made, and need not hold active numbers."""
