@@ -201,7 +201,7 @@ class Leaver(Follower):
         of = operands[0] if event.op in PARTS and event.writes is None else None
         if isinstance(of, Handle) and of._v.ndim:
             base.refuse_while(x, of, partial(self.held, weakref.ref(of)))
-        number = event.operands[0].kind in (ARGUMENT, RESULT) and event.value.ndim
+        number = event.operands[0].kind in (ARGUMENT, RESULT)
         if number and isinstance(operands[0], Handle) and is_number_view(event, operands[0]._v):
             base.note_copied(x, operands[0])
 

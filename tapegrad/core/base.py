@@ -333,7 +333,10 @@ def note_copied(part: H, of: Any) -> H:
     seen = state if state.storage is None else state.storage.memory
     if seen.presence is None:
         seen.presence = Presence()
-    here, shown = weakref.ref(seen.presence), state.shown  # others see it as long as that says
+    here: Callable[[], Any] = weakref.ref(seen.presence)
+    if matcher is not None:  # which may hold a Tensor that nobody else does
+        here = partial(_both, here, partial(_held, weakref.ref(matcher), weakref.ref(of)))
+    shown = state.shown  # others see it as long as that says
     if shown is None:
         return refuse_while(part, of, here)
     return refuse_while(part, of, partial(bool, True) if shown is True else partial(_either, here, shown))
@@ -359,6 +362,10 @@ def refuse_while(part: H, of: Handle, seen: Callable[[], Any]) -> H:
 def _either(one: Callable[[], Any], other: Callable[[], Any]) -> Any:
     found = one()
     return other() if found is None else found
+
+
+def _both(one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+    return None if one() is None else other()
 
 
 def _held(matcher: weakref.ref[Any], seen: weakref.ref[Any]) -> Any:

@@ -429,3 +429,29 @@ def part_of_a_view_in_another_shape_updated(x, k):
     a = y.reshape(2, 2).T if k % 2 else y.reshape(2, 2)
     a[0, 1:] -= x[1:2] * k
     return np.sum(y * y * np.arange(4.0))
+
+
+@hostile
+def copy_of_a_number_and_the_number():
+    seen = []
+
+    def f(x, k):
+        s = x[0] * 1.0
+        t = s[...]
+        for y in (t, s) if k % 5 == 4 else ():
+            try:
+                y[...] = x[1]
+            except tg.errors.ReadOnlyError:
+                seen.append(k)
+        return s * t * np.sum(x)
+
+    return f, seen
+
+
+@simple
+def copy_of_a_number_that_nobody_has(x, k):
+    s = x[0] * 1.0
+    s = s[...]
+    if k % 5 == 4:
+        s[...] = x[1]
+    return s * np.sum(x)
