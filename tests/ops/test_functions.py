@@ -370,7 +370,7 @@ REFUSED = [
     ("einsum, ellipsis", lambda: np.einsum("ijk...->k", X), errors.ShapeError, "einsum"),
     ("einsum, sizes", lambda: np.einsum("ij,ij->ij", X, np.ones((2, 3))), errors.ShapeError, "einsum"),
     ("matrix_transpose", lambda: X[0].mT, errors.ShapeError, "two dimensions"),
-    ("where with one choice", lambda: np.where(X > 0, X), ValueError, "both"),
+    ("where with one choice", lambda: np.where(X > 0, X), ValueError, "y is missing"),
     ("index", lambda: X[2], IndexError, "index 2"),
     ("too many indices", lambda: X[0, 0, 0], IndexError, "too many"),
     ("index of another type", lambda: X[0.5], IndexError, "0.5"),
