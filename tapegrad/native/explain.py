@@ -16,6 +16,7 @@ from numba.core.errors import NumbaError
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.native.annotations import Compiled, Differentiable, Type
 from tapegrad.native.border import REAL, crosses
+from tapegrad.native.captured import codes_of
 
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
@@ -109,16 +110,7 @@ def explained(
     own = None if "tapegrad: " in text else _error_for_plain_numbers(function, args)
     if own is not None:
         return own
-    mine = str(Path(__file__).parent)
-    place = None
-    for pattern in _PLACES:
-        for found in pattern.finditer(text):
-            path = os.path.abspath(found[1])
-            if place is None and "numba" not in Path(path).parts and not path.startswith((mine, "<")):
-                place = path, int(found[2])
-    if place is None:
-        code = function.py_func.__code__
-        place = code.co_filename, code.co_firstlineno
+    place = _place_in(text, function)
     file = place[0] if Path(place[0]).is_absolute() else function.py_func.__code__.co_filename
     source = linecache.getline(file, place[1]).strip()
     advice = next(
@@ -133,6 +125,25 @@ def explained(
         f"    {source or '(source not at hand)'}    ({place[0]}, line {place[1]})\n"
         f"Numba found: {reason(text)}\nWhat to do: {advice}."
     )
+
+
+def _place_in(text: str, function: Differentiable) -> tuple[str, int]:
+    """The file and line of the user's that an error is about, of the function or of what it may call.
+
+    Numba keeps errors of its functions, which then name the first line that met them, too.
+    """
+    mine, found = str(Path(__file__).parent), []
+    for pattern in _PLACES:
+        for place in pattern.finditer(text):
+            path = os.path.abspath(place[1])
+            if "numba" not in Path(path).parts and not path.startswith((mine, "<")):
+                found.append((path, int(place[2])))
+    lines = set()
+    for code in codes_of(function.primal):
+        lines |= {(os.path.abspath(code.co_filename), line) for _, _, line in code.co_lines()}
+    code = function.py_func.__code__
+    first = next(iter(found), (code.co_filename, code.co_firstlineno))
+    return next((place for place in found if place in lines), first)
 
 
 def reason(text: str) -> str:

@@ -1,5 +1,6 @@
 """What cannot be recorded is refused when it is compiled, by the user's line and a way around."""
 
+import re
 import subprocess
 import sys
 
@@ -99,6 +100,19 @@ def test_refused_by_line(function):
     text = str(caught.value)
     assert line in text and advice in text and "test_errors.py, line" in text
     assert function.__name__ in text
+
+
+def output_again(x, other):
+    np.multiply(x, x, other)
+    return other[1]
+
+
+@pytest.mark.quick
+def test_an_error_that_numba_keeps_is_of_the_line_at_hand():
+    x = tg.tensor([0.5, 1.0, 1.5, 2.0], requires_grad=True)
+    for function, line in ((output_argument, "x, out)"), (output_again, "x, other)")):
+        with pytest.raises(UnsupportedOpError, match=rf"np.multiply\(x, {re.escape(line)}"):
+            tg.njit(function)(x, np.zeros(4))
 
 
 def test_refused_in_a_helper():
