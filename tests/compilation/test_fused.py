@@ -516,6 +516,14 @@ def test_no_two_arrays_have_a_place_of_an_arena_at_once():
         assert size <= 1.5 * here.sum(1).max()
 
 
+def placed_of(compiled):
+    """Plans, if no row is a call that knows arrays, as sums are with older versions of NumPy."""
+    made = plans_of(compiled)
+    if any(one.arena.is_fixed for one in made):
+        pytest.skip("calls of NumPy know arrays in the arena")
+    return made
+
+
 @pytest.mark.parametrize("rows", [2, MOST_PARTS - 1, MOST_PARTS, MOST_PARTS + 1])
 def test_operands_of_a_few_parts_are_copied(rows):
     """Which a step by itself would read as they lie, in an arena that is always the same then."""
@@ -528,9 +536,11 @@ def test_operands_of_a_few_parts_are_copied(rows):
         return np.sum(y * y)
 
     compiled = compare(f, np.random.default_rng(0).normal(size=(CALLS, 800 * rows)), np.float64)
-    (made,) = plans_of(compiled)
     assert fused(compiled)
-    assert (made.place is None) == (rows > MOST_PARTS)
+    if rows > MOST_PARTS:
+        assert plans_of(compiled)[0].place is None
+    else:
+        assert placed_of(compiled)[0].place is not None
 
 
 @pytest.fixture
@@ -553,8 +563,8 @@ def test_plans_have_the_memory_of_arenas_in_common(common):
     for _ in range(CALLS):
         for f, k in zip(compiled, (0, 1, 0), strict=True):
             np.testing.assert_allclose(f.grad((small, large)[k]), wanted[k], rtol=1e-12)
+    places = [made.place for f in compiled for made in placed_of(f)]
     (room,) = common
-    places = [made.place for f in compiled for made in plans_of(f)]
     assert len(places) == 3
     assert room.size == places[1]._size > places[0]._size
     assert all(x._words.at == room.at and x._own is None for x in places)
@@ -574,7 +584,7 @@ def test_a_plan_has_an_arena_of_its_own_while_another_one_computes(common):
             with common[0].lock:
                 np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
         np.testing.assert_allclose(compiled.grad(x), wanted, rtol=1e-12)
-    (place,) = [made.place for made in plans_of(compiled)]
+    (place,) = [made.place for made in placed_of(compiled)]
     assert place._own is not None and place._words.at == common[0].at
     assert not common[0].lock.locked() and not place._own.lock.locked()
 
@@ -593,7 +603,7 @@ def test_plans_in_several_threads(common):
     for thread in threads:
         thread.join()
     assert not wrong
-    assert not common[0].lock.locked()
+    assert all(map(placed_of, compiled)) and not common[0].lock.locked()
 
 
 @pytest.mark.parametrize("smallest", [8, 64, 112, 113, 4096])
