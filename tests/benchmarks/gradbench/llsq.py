@@ -24,7 +24,8 @@ def value(m, x, t, s):
 
 @tg.njit
 def compiled(x, t, s):
-    powers = np.ones((x.size, t.size))
+    powers = np.empty((x.size, t.size))
+    powers[0] = 1.0
     for j in range(1, x.size):
         for i in range(t.size):
             powers[j, i] = powers[j - 1, i] * t[i]
