@@ -14,7 +14,7 @@ import random
 import sys
 import types as python_types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,19 +70,6 @@ def once(primal: Compiled, seen: set[int] | None = None) -> str:
             names |= set(part.co_names)
     uses_numpy = any(value is np for value in space.globals.values())
     return "draws random numbers" if uses_numpy and "random" in names else ""
-
-
-def codes_of(primal: Compiled, seen: dict[int, python_types.CodeType] | None = None) -> Iterable[Any]:
-    """Return the code of a compiled function, and of those that it may call."""
-    seen = {} if seen is None else seen
-    function = frozen(primal)
-    if id(function.__code__) not in seen:
-        seen[id(function.__code__)] = function.__code__
-        space = inspect.getclosurevars(function)
-        for value in (*space.globals.values(), *space.nonlocals.values()):
-            for other in called(value):
-                codes_of(other, seen)
-    return seen.values()
 
 
 def recursive(function: python_types.FunctionType) -> bool:

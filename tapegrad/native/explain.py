@@ -16,9 +16,9 @@ from numba.core.errors import NumbaError
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.native.annotations import Compiled, Differentiable, Type
 from tapegrad.native.border import REAL, crosses
-from tapegrad.native.captured import codes_of
 
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
+_MET_BEFORE = re.compile(r"During: typing of [^\n]*\n(?=During: typing of )")
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
     (r"is no result", "return the numbers that it holds, or arrays and tuples of them"),
@@ -128,22 +128,18 @@ def explained(
 
 
 def _place_in(text: str, function: Differentiable) -> tuple[str, int]:
-    """The file and line of the user's that an error is about, of the function or of what it may call.
+    """The file and line of the user's that an error is about.
 
-    Numba keeps errors of its functions, which then name the first line that met them, too.
+    Numba keeps errors, and adds to one that it meets again the line at hand, behind those that met it before.
     """
-    mine, found = str(Path(__file__).parent), []
+    text, mine = _MET_BEFORE.sub("", text), str(Path(__file__).parent)
     for pattern in _PLACES:
-        for place in pattern.finditer(text):
-            path = os.path.abspath(place[1])
+        for found in pattern.finditer(text):
+            path = os.path.abspath(found[1])
             if "numba" not in Path(path).parts and not path.startswith((mine, "<")):
-                found.append((path, int(place[2])))
-    lines = set()
-    for code in codes_of(function.primal):
-        lines |= {(os.path.abspath(code.co_filename), line) for _, _, line in code.co_lines()}
+                return path, int(found[2])
     code = function.py_func.__code__
-    first = next(iter(found), (code.co_filename, code.co_firstlineno))
-    return next((place for place in found if place in lines), first)
+    return code.co_filename, code.co_firstlineno
 
 
 def reason(text: str) -> str:
