@@ -101,14 +101,13 @@ class Leaver(Follower):
                 next(handles)
                 if learner is not None:
                     learner.add(argument)
-        self.learner = learner
+        self.learner, owners = learner, self.program.owners
         for j in range(len(self._recorded), self._known):
             event = self.program.events[j]
             operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
             error_mode.set(self._handling_of(j))
             if self._warned:
                 self._tell_errors(j, operands)
-            owners = self.program.owners
             self._is_array = Source(RESULT, owners[j]) in self._arrays
             if event.writes is None:
                 is_given = self.program.stand_ins.is_latest(j, self._known, owners)

@@ -62,6 +62,7 @@ class Activity:
             if isinstance(line, ir.Assign) and isinstance(line.value, ir.Expr) and line.value.op == "getattr"
         }
         self._names: set[str] = set()
+        self._written: set[str] = set()  # of them those that share memory which is written to
         before = -1
         while len(self._names) > before:
             before = len(self._names)
@@ -79,9 +80,10 @@ class Activity:
         left = [base(var.name) for var in variables]
         while left:
             name = left.pop()
-            if name not in self._names:
-                self._names.add(name)
+            if name not in self._written:
+                self._written.add(name)
                 left += self._links.get(name, ())
+        self._names |= self._written
 
     def _see(self, line: Any) -> None:
         if isinstance(line, ir.Assign):

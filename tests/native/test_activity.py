@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.native import activity
 from tapegrad.native.activity import Activity
 
 T = np.linspace(-1.0, 1.0, 5)
@@ -123,6 +124,15 @@ def by_function(x, t):
     return np.sum(w * w) + np.sum(v * v * x)
 
 
+def by_a_name_of_others(x, t):
+    """The name is that of something active before."""
+    v, w = x * 2.0, np.ones(3)
+    s = np.sum(v)
+    v = w
+    v[0] = x[0] * x[1]
+    return np.sum(w * w) * s
+
+
 def first_floats(x, t):
     w = np.zeros(3)
     for k in range(3):
@@ -141,7 +151,7 @@ def by_nested(x, t):
 
 PROGRAMS = [
     powers, power_in_place, weights, by_slice, by_row, by_reshape, by_tuple, by_branch, by_method, by_result,
-    in_place, by_list, by_function, first_floats, by_nested,
+    in_place, by_list, by_function, by_a_name_of_others, first_floats, by_nested,
 ]  # fmt: skip
 
 
@@ -167,6 +177,12 @@ def test_second_derivatives(f):
     product = tg.func.hvp(compiled)(X, T, direction)
     wanted = along(lambda x: tg.func.grad(compiled)(x, T), X, direction)
     np.testing.assert_allclose(product, wanted, rtol=1e-7, atol=1e-8)
+
+
+def test_a_name_that_was_active_is_followed(monkeypatch):
+    """To what else has its memory, so that nothing is compiled twice."""
+    monkeypatch.setattr(activity, "give_up", lambda function: False)
+    test_derivatives(by_a_name_of_others)
 
 
 @pytest.mark.quick
