@@ -84,7 +84,8 @@ NO_SIZE = {
     "compilation/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/planning.py": {"WARM", "MOST_STEPS"},
     # rows and turns, which tests/compilation/test_rolled.py crosses
-    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES"},
+    # SOME_ACCESSES by compilation/test_rolled_windows.py
+    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES", "SOME_ACCESSES"},
     "compilation/rolling.py": {"FEWEST_ROWS", "MOST_ROWS", "MOST_LEFT", "MOST_TOLD", "OUTSIDE", "THERE"},
     "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},

@@ -158,10 +158,12 @@ class Planning:
             self.reason = "its derivatives are others"
         else:
             self.plan, self._made, self.in_vain = plan, None, 0
+            plan.end_comparing()
             del known
             for target in plan.targets.values():
                 target.release()
-            if any(x.nbytes >= memory.LARGE for x in outputs):
+            many = len(self._program.events) > memory.MOST_STEPS
+            if many or any(x.nbytes >= memory.LARGE for x in outputs):
                 memory.trim()
             return True
         if self.reason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class Prepared:
         self.targets: dict[int, Target] = {}
         self.place: Place | None = None
         self.borrows = False
+        self._computed: list[Any] = []  # what tells where they write, for `spoil`
 
     def describe(self) -> str:
         """Tell what computes."""
@@ -51,6 +53,10 @@ class Prepared:
     def spoil(self) -> None:
         """Make other numbers of all that the rows compute, so that it shows where one is read before."""
         raise NotImplementedError
+
+    def end_comparing(self) -> None:
+        """Keep nothing that only `spoil` needs."""
+        self._computed = []
 
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""

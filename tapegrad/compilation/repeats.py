@@ -7,6 +7,7 @@ their rows have the same forms, wherever the numbers of each lie.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ COUNT = np.int32  # of rows and accesses, of which there may be many
 OUTSIDE = -1  # no row: what was there before all of them
 SIZES = {"?": 1, "d": 8}  # bytes of an element, by dtype
 LARGEST = 16  # bytes of an element of any
+SOME_ROWS, SOME_ACCESSES = 1 << 13, 1 << 15  # looked at at once, as that takes memory
 
 
 class Repeat(NamedTuple):
@@ -61,18 +63,20 @@ def _repeats(tokens: np.ndarray) -> Iterator[Repeat]:
     n = len(tokens)
     draw = np.random.default_rng(0).integers
     base = 0x9E3779B97F4A7C15
-    numbers = draw(0, 1 << 63, int(tokens.max(initial=0)) + 1).astype(np.uint64)[tokens]
-    powers, inverses = (
-        np.cumprod(np.full(n + 1, x, np.uint64)) for x in (base, pow(base, -1, 1 << 64))
-    )  # which wrap
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(numbers * powers[:n])])
+    numbers = draw(0, 1 << 63, int(tokens.max(initial=0)) + 1).astype(np.uint64)
+    sums = np.zeros(n + 1, np.uint64)
+    np.cumprod(np.full(n, base, np.uint64), out=sums[1:])  # of powers, which wrap
+    sums[1:] *= numbers[tokens]
+    np.cumsum(sums, out=sums)
+    inverses = np.cumprod(np.full(n + 1, pow(base, -1, 1 << 64), np.uint64))
     width = NARROWEST
     while 2 * width <= n:
         background.pause()
-        hashes = (sums[width:] - sums[:-width]) * inverses[: n - width + 1]
-        order = np.argsort(hashes, kind="stable")
+        hashes = sums[width:] - sums[:-width]
+        hashes *= inverses[: n - width + 1]
+        order = np.argsort(hashes, kind="stable").astype(COUNT)
         same = hashes[order[1:]] == hashes[order[:-1]]
-        back = np.zeros(len(hashes), np.int64)
+        back = np.zeros(len(hashes), COUNT)
         back[order[1:][same]] = np.diff(order)[same]
         edges = np.flatnonzero(np.diff(back, prepend=-1, append=-1))
         begins, periods, lengths = edges[:-1], back[edges[:-1]], np.diff(edges) + width - 1
@@ -110,7 +114,7 @@ class Reading:
     first
         The first access of each row, and behind the last row their number; a row of no form has none.
     address, span
-        Of each access, and how many bytes it has.
+        Of each access, and how many bytes it has: these and what follows are there once sources are found.
     row
         Of which it is.
     is_write, is_truth
@@ -121,10 +125,10 @@ class Reading:
     is_shared
         Whether some access has another part of the same memory.
     others
-        What other rows and outputs read as rows have given it: by which, and where.
+        What other rows and outputs read as rows have given it: by which, and where; in parts, as these two:
     pieces
-        Of what is read of more than one row, or of part of what one has given: the access, none of rows of no
-        form, and a row that has given some of it.
+        Of what is read of more than one row, or of part of what one has given: the access, of rows of no form
+        the number of all, and a row that has given some of it.
     computed
         Where doubles are written before they are read, and how many bytes.
     """
@@ -133,20 +137,19 @@ class Reading:
         self.parts = parts
         self.count = sum(part.end - part.begin for part in parts)
         self.forms: list[Form] = []
-        found, before = [], 0
-        for part in parts:
-            found.append(self._part(part, before))
-            before += part.end - part.begin
-            background.pause()
-        self.tokens, counts, self.address, self.span, self.row, self.is_write, self.is_truth = map(
-            np.concatenate, zip(*found, strict=True)
-        )
+        self._known: list[tuple[np.ndarray, ...]] = []  # of each part, see `_forms`
+        tokens, counts = zip(*map(self._forms, parts), strict=True)
+        self.tokens = np.concatenate(tokens)
         self._alone = np.flatnonzero(self.tokens < 0)
         self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone))
-        self.first = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        self.first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
 
-    def _part(self, part: Part, before: int) -> tuple[np.ndarray, ...]:
-        """Of rows the tokens and how many operands they have, and of these what is told of accesses."""
+    def _forms(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of rows, and how many accesses each has.
+
+        Which form a row has, and of each form what it writes, which operands are truth values and how many
+        bytes they have is noted.
+        """
         rows, begin, end, _ = part
         starts = np.frombuffer(rows.starts, np.int32)[begin:end]
         at, which = np.unique(rows.table[starts + layout.ROW_FORM], return_inverse=True)
@@ -169,14 +172,37 @@ class Reading:
                 places = starts[mine] + layout.ROW_PLACES
                 mine = mine[rows.table[places] != rows.table[places + written[k]]]
                 tokens[mine], counts[mine] = -1, 0
-        local = np.repeat(np.arange(end - begin, dtype=COUNT), counts)
-        operand = np.arange(counts.sum(), dtype=COUNT)
-        operand -= np.repeat((np.cumsum(counts) - counts).astype(COUNT), counts)
-        address, of = rows.table[starts[local] + layout.ROW_PLACES + operand], which[local]
-        return (
-            tokens, counts, address, spans[of, operand], local + before, operand == written[of],
-            truths[of, operand],
-        )  # fmt: skip
+        self._known.append((which.astype(COUNT), written, truths, spans))
+        background.pause()
+        return tokens, counts
+
+    def _read_accesses(self) -> None:
+        """Note what each row reads and writes, of some rows at a time."""
+        n = int(self.first[-1])
+        self.address, self.span, self.row = np.empty(n, np.int64), np.empty(n, COUNT), np.empty(n, COUNT)
+        self.is_write, self.is_truth = np.empty(n, bool), np.empty(n, bool)
+        before = 0
+        for (rows, begin, end, _), (which, written, truths, spans) in zip(
+            self.parts, self._known, strict=True
+        ):
+            starts = np.frombuffer(rows.starts, np.int32)
+            for k in range(begin, end, SOME_ROWS):
+                background.pause()
+                some = np.arange(k, min(k + SOME_ROWS, end), dtype=COUNT)
+                first = self.first[before + some[0] - begin : before + some[-1] - begin + 2]
+                local = np.repeat(some, np.diff(first))
+                mine = slice(int(first[0]), int(first[-1]))
+                row = local + (before - begin)
+                operand = np.arange(mine.start, mine.stop) - self.first[row]
+                of = which[local - begin]
+                self.row[mine], self.span[mine], self.is_truth[mine] = (
+                    row,
+                    spans[of, operand],
+                    truths[of, operand],
+                )
+                self.address[mine] = rows.table[starts[local] + layout.ROW_PLACES + operand]
+                self.is_write[mine] = operand == written[of]
+            before += end - begin
 
     def find_sources(self, outputs: Sequence[tuple[int, int]]) -> bool:
         """Find what gives each number, and what outputs are; False where rows share too much memory.
@@ -184,17 +210,54 @@ class Reading:
         What other rows write to counts as read before, as they may leave some of it as it is. Outputs are
         read behind all.
         """
+        self._read_accesses()
         others = [(*x, self.count, False) for x in outputs if x[0] < x[1]]
         for low, high, k, writes in self._touched():
             others += [(low, high, k, write) for write in ((False, True) if writes else (False,))]
         n = len(self.address)
+        self.source, self.is_shared = np.empty(n, COUNT), np.zeros(n, bool)
+        self.computed: list[np.ndarray] = []
+        self.others: list[tuple[np.ndarray, np.ndarray]] = []
+        self.pieces: list[tuple[np.ndarray, np.ndarray]] = []
         lows, highs, by, writing = (np.array(x) for x in zip(*others, strict=True))
-        at = np.concatenate([self.address, lows])
-        end = np.concatenate([self.address + self.span, highs])
-        row = np.concatenate([self.row, by.astype(COUNT)])
-        is_write = np.concatenate([self.is_write, writing])
+        edges = self._edges(lows, highs)
+        for low, high in pairwise(edges):
+            background.pause()
+            mine = np.flatnonzero((self.address >= low) & (self.address < high)).astype(COUNT)
+            theirs = (lows >= low) & (lows < high)
+            if not self._find(mine, *(x[theirs] for x in (lows, highs, by, writing))):
+                return False
+        return True
+
+    def _edges(self, lows: np.ndarray, highs: np.ndarray) -> list[int]:
+        """Addresses between which so few accesses are that they may be looked at at once.
+
+        No access, nor what is between lows and highs, is on both sides of one.
+        """
+        n = len(self.address)
+        middle = np.sort(self.address)[SOME_ACCESSES:n:SOME_ACCESSES].tolist() if n > SOME_ACCESSES else []
+        found = [0]
+        for edge in middle:
+            before = -1
+            while edge > before:
+                before = edge
+                for at, end in ((self.address, self.address + self.span), (lows, highs)):
+                    edge = int(end[(at < edge) & (end > edge)].max(initial=edge))
+            found += [edge] if edge > found[-1] else []
+        return [*found, np.iinfo(np.int64).max]
+
+    def _find(
+        self, mine: np.ndarray, lows: np.ndarray, highs: np.ndarray, by: np.ndarray, writing: np.ndarray
+    ) -> bool:
+        """Find what gives the numbers of such accesses; what others access besides is told as well."""
+        n = len(mine)
+        if not n + len(lows):
+            return True
+        at = np.concatenate([self.address[mine], lows])
+        end = np.concatenate([self.address[mine] + self.span[mine], highs])
+        row = np.concatenate([self.row[mine], by.astype(COUNT)])
+        is_write = np.concatenate([self.is_write[mine], writing])
         order = np.lexsort((2 * row + is_write, at)).astype(COUNT)
-        background.pause()
         reach = np.maximum.accumulate(end[order])
         first = np.concatenate([np.ones(1, bool), at[order[1:]] >= reach[:-1]])
         begins = np.flatnonzero(first)
@@ -206,26 +269,31 @@ class Reading:
         latest = _latest(first, is_write[order])
         source[order] = np.where(latest >= 0, row[order[latest]], OUTSIDE)
         begun = order[first & is_write[order] & ~shared]
-        begun = begun[begun < n]
-        begun = begun[~self.is_truth[begun]]
-        self.computed = [np.stack([self.address[begun], self.span[begun]])]
-        self.pieces, partly = (np.zeros(0, COUNT), np.zeros(0, COUNT)), np.zeros(len(order), bool)
+        begun = mine[begun[begun < n]]
+        self._note_computed(self.address[begun], self.span[begun], self.is_truth[begun])
+        partly = np.zeros(len(order), bool)
         mixed = order[shared]
-        self.is_shared = np.zeros(n, bool)
-        self.is_shared[mixed[mixed < n]] = True
-        if len(mixed) and not self._split(mixed, at, end, row, is_write, source, partly):
-            return False
-        self.source, read = source[:n], ~is_write[n:] & ~partly[n:]
-        self.others = source[n:][read], at[n:][read]
+        if len(mixed):
+            self.is_shared[mine[mixed[mixed < n]]] = True
+            known = np.append(mine, np.full(len(lows), len(self.address)))
+            if not self._split(known, mixed, at, end, row, is_write, source, partly):
+                return False
+        read = ~is_write[n:] & ~partly[n:]
+        self.source[mine] = source[:n]
+        self.others.append((source[n:][read], lows[read]))
         return True
 
+    def _note_computed(self, address: np.ndarray, span: np.ndarray, is_truth: np.ndarray) -> None:
+        """Know where doubles are written before they are read."""
+        self.computed.append(np.stack([address[~is_truth], span[~is_truth]]))
+
     def _split(
-        self, mixed: np.ndarray, low: np.ndarray, high: np.ndarray, row: np.ndarray, write: np.ndarray,
-        source: np.ndarray, partly: np.ndarray,
+        self, known: np.ndarray, mixed: np.ndarray, low: np.ndarray, high: np.ndarray, row: np.ndarray,
+        write: np.ndarray, source: np.ndarray, partly: np.ndarray,
     ) -> bool:  # fmt: skip
         """Find sources of accesses that share memory, by the pieces of it between where some begin or end.
 
-        False where these are too many.
+        These are `known` by their numbers. False where the pieces are too many.
         """
         low, high, row, write = (x[mixed] for x in (low, high, row, write))
         edges = np.unique(np.concatenate([low, high]))
@@ -249,12 +317,11 @@ class Reading:
         source[mixed] = np.where(write, row, np.maximum.reduceat(given, begins))
         partly[mixed] = ~whole & ~write
         of_part = partly[mixed][which] & (giver >= 0)
-        self.pieces = mixed[which[of_part]], given[of_part]
-        n = len(self.address)
+        access = known[mixed[which]]
+        self.pieces.append((access[of_part], given[of_part]))
         begun = order[first & write[which[order]]]
-        begun = begun[mixed[which[begun]] < n]
-        begun = begun[~self.is_truth[mixed[which[begun]]]]
-        self.computed.append(np.stack([edges[piece[begun]], np.diff(edges)[piece[begun]]]))
+        begun = begun[access[begun] < len(self.address)]
+        self._note_computed(edges[piece[begun]], np.diff(edges)[piece[begun]], self.is_truth[access[begun]])
         return True
 
     def _touched(self) -> Iterator[tuple[Address, Address, int, bool]]:

@@ -16,6 +16,7 @@ from tapegrad.compilation import background
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.prepared import Prepared
 from tapegrad.compilation.repeats import (
+    COUNT,
     OUTSIDE,
     Part,
     Reading,
@@ -153,7 +154,7 @@ class Rolled(Prepared):
         self._reading = reading
         self.loops = [Loop(reading, repeat) for repeat in repeats]
         # The loop of each row; those from behind, which stand for no row, are in none.
-        self._inside = np.full(reading.count - THERE, OUTSIDE)
+        self._inside = np.full(reading.count - THERE, OUTSIDE, COUNT)
         for k, repeat in enumerate(repeats):
             self._inside[repeat.begin : repeat.end] = k
         self.left = reading.count - sum(x.period * x.turns for x in repeats)
@@ -193,19 +194,17 @@ class Rolled(Prepared):
     def _ask(self) -> None:
         """Find what rows by themselves read that loops compute."""
         reading = self._reading
-        accesses, givers = reading.pieces
-        by = self._inside[givers]
-        for k in np.unique(by[by != OUTSIDE]).tolist():
-            self.loops[k].outside.update(np.unique(self.loops[k].place(givers[by == k])[1]).tolist())
-        accesses = accesses[by != OUTSIDE]
-        reading.source[accesses[accesses < len(reading.source)]] = THERE
+        for accesses, givers in reading.pieces:
+            by = self._inside[givers]
+            for k in np.unique(by[by != OUTSIDE]).tolist():
+                self.loops[k].outside.update(np.unique(self.loops[k].place(givers[by == k])[1]).tolist())
+            accesses = accesses[by != OUTSIDE]
+            reading.source[accesses[accesses < len(reading.source)]] = THERE
         alone = (self._inside[reading.row] == OUTSIDE) & ~reading.is_write
-        sources, addresses = reading.others
-        sources = np.concatenate([sources, reading.source[alone]])
-        addresses = np.concatenate([addresses, reading.address[alone]])
-        by = self._inside[sources]
-        for k in np.unique(by[by != OUTSIDE]).tolist():
-            self.loops[k].ask(sources[by == k], addresses[by == k])
+        for sources, addresses in [*reading.others, (reading.source[alone], reading.address[alone])]:
+            by = self._inside[sources]
+            for k in np.unique(by[by != OUTSIDE]).tolist():
+                self.loops[k].ask(sources[by == k], addresses[by == k])
 
     def _look(self, loop: Loop) -> list[Any]:
         """How each access of a turn reads, as `_how` has it; None for those that write.

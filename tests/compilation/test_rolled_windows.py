@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.lib.array_utils import byte_bounds
 
-from tapegrad.compilation import rolling
+from tapegrad.compilation import repeats, rolling
 from tapegrad.compilation.repeats import Part
 from tapegrad.compilation.rolling import FEWEST_ROWS
 from tapegrad.compilation.rows import Rows
@@ -113,10 +113,21 @@ def check(seed):
     return True
 
 
-def test_loops_over_windows_give_what_rows_give():
+@pytest.mark.parametrize("few", [False, True])
+def test_loops_over_windows_give_what_rows_give(few, monkeypatch):
+    if few:
+        look_at_few(monkeypatch)
     assert sum(map(check, SOME)) == len(SOME)
 
 
+def look_at_few(monkeypatch):
+    """Let few rows, and accesses to memory, be looked at at once."""
+    monkeypatch.setattr(repeats, "SOME_ROWS", 5)
+    monkeypatch.setattr(repeats, "SOME_ACCESSES", 7)
+
+
 @pytest.mark.full
-def test_many_loops_over_windows_give_what_rows_give():
-    assert sum(map(check, range(22, 66))) >= 36
+def test_many_loops_over_windows_give_what_rows_give(monkeypatch):
+    assert sum(map(check, range(22, 44))) >= 18
+    look_at_few(monkeypatch)
+    assert sum(map(check, range(44, 66))) >= 18
