@@ -14,7 +14,6 @@ import numpy as np
 
 from tapegrad.compilation.events import (
     FLAT,
-    NO_ATTRIBUTES,
     POWER,
     POWERS,
     UNKNOWN,
@@ -28,10 +27,11 @@ from tapegrad.compilation.events import (
     means,
     record_of,
 )
+from tapegrad.compilation.listing import Listing
 from tapegrad.compilation.memory import LARGE
 from tapegrad.compilation.methods import UPDATES
 from tapegrad.compilation.passive import COMPARED, Operation, Passive, flat_operation
-from tapegrad.compilation.traces import OUTSIDE, RETURNED, WIDTH, WRITTEN, Trace, operands_of
+from tapegrad.compilation.traces import OUTSIDE, RETURNED, WRITTEN, Trace
 from tapegrad.core import dispatch
 from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, told, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
@@ -62,8 +62,8 @@ class Learner:
 
     Attributes
     ----------
-    entries
-        The operations so far, see `Trace`.
+    listing
+        The operations so far.
     tracing
         The address of the words by which compiled code lists operations.
     found
@@ -73,7 +73,6 @@ class Learner:
     found: History
 
     def __init__(self, known: int = 0) -> None:
-        self.entries: list[Any] = []
         self._arguments: list[np.ndarray] = []
         self._histories: list[History] = []
         self._calls: dict[int, Called] = {}
@@ -90,11 +89,9 @@ class Learner:
         self._parts = 0  # how often a function of NumPy's was more than its operations
         self._given_at = -1  # where an operation is listed whose value is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
-        words[layout.TRACE_LIST], words[layout.TRACE_BYTES] = id(self.entries), MOST_BYTES
-        words[layout.TRACE_BROUGHT], words[layout.TRACE_LENGTH] = (
-            id(self._brought),
-            WIDTH * (MOST_EVENTS - known),
-        )
+        self.listing = Listing(words)
+        words[layout.TRACE_BYTES], words[layout.TRACE_MOST] = MOST_BYTES, MOST_EVENTS - known
+        words[layout.TRACE_BROUGHT] = id(self._brought)
         words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = LARGE, id(self._compared)
         words[layout.TRACE_COMPARISONS :] = COMPARED
         self._words, self.tracing = words.data, abi.address(words)
@@ -128,14 +125,17 @@ class Learner:
         """Return what has come, which is ended by that."""
         copies: dict[int, np.ndarray] = {}
 
-        def kept(x: Any, k: int, q: int) -> Any:
+        def kept(x: Any, address: int, k: int, q: int) -> Any:
+            flat = self._flat_of(address) if address else None
+            if flat is not None and flat.value is x:
+                x = flat
             if type(x) is Flat:
                 if x.became_another or x.is_as_made():
                     return x.history
                 x = x.value
             if isinstance(x, Handle):
                 if requires_grad(x):
-                    self._reason = self._reason or OUTSIDE.format(q, entries[WIDTH * k].name)
+                    self._reason = self._reason or OUTSIDE.format(q, listing.op(k).name)
                 x = x._v
             return copied(x) if isinstance(x, np.ndarray) else x
 
@@ -145,24 +145,12 @@ class Learner:
                 known = copies[id(x)] = np.array(x)
             return known
 
-        entries, words = self.entries, self._words
-        held, words[layout.TRACE_LENGTH] = MOST_BYTES - words[layout.TRACE_BYTES], 0
-        for at in self._brought:
-            k, x = at // WIDTH, entries[at]
-            if type(x) is np.ndarray and entries[at - 2] is None:  # mostly: of no Tensor
-                entries[at] = copied(x)
-                continue
-            if type(x) is list:
-                entries[at] = [y if type(y) is History else kept(y, k, q) for q, y in enumerate(x)]
-                continue
-            flat, entries[at - 2] = self._flat_of(entries[at - 2]), None
-            found = kept(x if flat is None or flat.value is not x else flat, k, at % WIDTH // 10)
-            if type(found) is History:
-                entries[at - 2 : at + 1] = found
-            else:
-                entries[at] = found
+        listing, words = self.listing, self._words
+        held, words[layout.TRACE_MOST] = MOST_BYTES - words[layout.TRACE_BYTES], 0
+        for place in self._brought:
+            listing.keep(place, kept)
         return Trace(
-            entries,
+            listing,
             self._calls,
             self._writes,
             self._several,
@@ -178,7 +166,7 @@ class Learner:
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
-        k, sources, parts = len(self.entries) // WIDTH, None, self._parts
+        k, sources, parts = len(self.listing), None, self._parts
         if function in UPDATES:
             sources = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # may become another
         out = how(*args, **kwargs)
@@ -189,11 +177,11 @@ class Learner:
         results = out if type(out) in (list, tuple) else [out]
         if not results or not all(isinstance(x, Handle) for x in results):
             return out
-        if len(self.entries) == WIDTH * (k + count) and out is results[0]:
-            op, *result = self.entries[WIDTH * k : WIDTH * k + 4]
-            same = writes or self.history_of(out) == (*result,)
-            if same and parts == self._parts and means(function, op):
-                operands = operands_of(self.entries[WIDTH * k : WIDTH * (k + 1)])
+        if len(self.listing) == k + count and out is results[0]:
+            listed = self.listing[k]
+            same = writes or self.history_of(out) == listed.history
+            if same and parts == self._parts and means(function, listed.op):
+                operands = listed.operands
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
                 )
@@ -226,11 +214,11 @@ class Learner:
         plain = [y for x in every for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
         brought, numbers = deque[tuple[Brought, Any]](), dict[History, int]()
         known = set[History]()
-        count = len(self.entries) // WIDTH - k
+        count = len(self.listing) - k
         for j in range(count):
-            entry = self.entries[WIDTH * (k + j) : WIDTH * (k + j + 1)]
-            numbers[History(*entry[1:4])] = j
-            for q, x in enumerate(operands_of(entry)):
+            listed = self.listing[k + j]
+            numbers[listed.history] = j
+            for q, x in enumerate(listed.operands):
                 if type(x) in (History, Flat):
                     known.add(x.history if type(x) is Flat else x)
                 elif any(x is y for y in plain) and all(x is not y for _, y in brought):
@@ -248,30 +236,31 @@ class Learner:
     def note_several(self, x: Handle) -> None:
         """Know that a Tensor, which the latest operation gave, is one of several views."""
         if self._is_latest(x):
-            self._several.add(len(self.entries) // WIDTH - 1)
+            self._several.add(len(self.listing) - 1)
 
     def note_order(self, x: Handle, order: Callable[..., Any]) -> None:
         """Know what tells the places of elements that the latest operation took, by their values."""
         if self._is_latest(x):
-            self._orders[len(self.entries) // WIDTH - 1] = order
+            self._orders[len(self.listing) - 1] = order
 
     def note_told(self, x: Handle, words: str) -> None:
         """Know in which words the latest operation warns of invalid values."""
         if self._is_latest(x):
-            self._told[len(self.entries) // WIDTH - 1] = words
+            self._told[len(self.listing) - 1] = words
 
     def note_function(self, x: Handle) -> None:
         """Know that a function of NumPy's has applied the latest operation, if it is a power of numbers."""
-        if self.entries and self.entries[-WIDTH] is POWER and not x._v.ndim and self._is_latest(x):
-            self._of_functions.add(len(self.entries) // WIDTH - 1)
+        if self._is_latest(x) and not x._v.ndim and self.listing.op(len(self.listing) - 1) is POWER:
+            self._of_functions.add(len(self.listing) - 1)
 
     def _is_latest(self, x: Handle) -> bool:
         """Whether the operation listed last gave a Tensor."""
-        return self.history_of(x) == History(*self.entries[1 - WIDTH : 4 - WIDTH])
+        k = len(self.listing) - 1
+        return k >= 0 and self.history_of(x) == self.listing.history(k)
 
     def note_value(self) -> None:
         """Know that the value of the next operation is not what its op gives, so that it is kept."""
-        self._given_at = len(self.entries)
+        self._given_at = len(self.listing)
 
     def _given(self, x: Any, known: set[History] | None, brought: deque[tuple[Brought, Any]]) -> Any:
         """An argument as a later one is compared with it; UNKNOWN where it cannot be.
@@ -316,7 +305,7 @@ class Learner:
         made = self._compared
         while made:
             k, out = made.pop(), made.pop()
-            value = self.entries[WIDTH * k + 4]
+            value = self.listing.value(k)
             self._flat[id(out)] = Flat(out, value, History(id(out), FLAT, k))
 
     def flat(self) -> Iterator[Handle]:
@@ -383,12 +372,12 @@ class Learner:
         self, function: Callable[..., Any], args: Sequence[Any], names: Attributes, out: Handle
     ) -> None:
         """List what a function without a derivative has computed, if it may be computed again."""
-        known, k = flat_operation(function, args, names), len(self.entries) // WIDTH
+        known, k = flat_operation(function, args, names), len(self.listing)
         if known is None:
             return
         self.note_plain(*known, out)
         ufunc = known[0].functions[0]
-        if type(ufunc) is np.ufunc and len(self.entries) // WIDTH != k:
+        if type(ufunc) is np.ufunc and len(self.listing) != k:
             given = [self.history_of(x) if isinstance(x, Handle) else Brought(q) for q, x in enumerate(args)]
             if None not in given:
                 self._calls[k] = Called(ufunc, tuple(given), {})
@@ -408,7 +397,7 @@ class Learner:
         )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
         if ours and out._tape is None and (out._extra is None or out._extra is ARRAY):
-            history = History(id(out), FLAT, len(self.entries) // WIDTH)
+            history = History(id(out), FLAT, len(self.listing))
             self._list(op, operands, attrs, out, history)
             self._flat[id(out)] = Flat(out, out._v, history)
 
@@ -438,8 +427,8 @@ class Learner:
         if self._written > MOST_WRITTEN:
             self._reason = self._reason or f"writes have given {self._written:,} bytes, too many to keep"
             return
-        self._writes[len(self.entries) // WIDTH - 1] = history
-        self._calls[len(self.entries) // WIDTH - 1] = Called(WRITE, copy.deepcopy(how), {})
+        self._writes[len(self.listing) - 1] = history
+        self._calls[len(self.listing) - 1] = Called(WRITE, copy.deepcopy(how), {})
         flat = self._flat_of(id(out))
         if flat is not None and flat.history == history:
             flat.became_another = True
@@ -448,9 +437,9 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and self._given_at != len(self.entries)
+        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and self._given_at != len(self.listing)
         words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
-        if len(self.entries) >= words[layout.TRACE_LENGTH]:
+        if len(self.listing) >= words[layout.TRACE_MOST]:
             words[layout.TRACE_BYTES] = -1
         if self.reason:
             return
@@ -459,10 +448,10 @@ class Learner:
             recorded = isinstance(x, Handle) and x._tape is not None
             given.append(record_of(x) if recorded else self._flat[id(x)] if self.is_flat(x) else value_of(x))
         if not all(type(x) is History for x in given):
-            self._brought.append(len(self.entries) + 5)
+            self._brought.append(self.listing.place())
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
-        self.entries += (op, *history, value, given, attrs or NO_ATTRIBUTES, view, None, None, None, shadowed)
+        self.listing.add(op, history, value, given, attrs, view, shadowed)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""

@@ -18,7 +18,7 @@ from tapegrad.compilation.matching import Matcher
 from tapegrad.compilation.memory import MOST_STEPS, trim
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
-from tapegrad.compilation.traces import WIDTH, Trace
+from tapegrad.compilation.traces import Trace
 from tapegrad.compilation.varying import in_order
 from tapegrad.config import compiling_setting
 
@@ -83,7 +83,7 @@ class Learning:
         """Let a path be made of a call that has been recorded, when it has ended: see `catch_up`."""
         trace = learner.trace()
         if not learner.reason:
-            seconds = SECONDS * len(trace.entries) / WIDTH
+            seconds = SECONDS * len(trace.listing)
             task = functools.partial(self._make, trace, learner.found)
             if self.at_once:
                 self.tasks.append(task)

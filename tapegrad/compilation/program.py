@@ -393,7 +393,8 @@ class Program:
         if x.ndim or x.dtype.char != "d":
             return x
         if not self._doubles:
-            self._doubles = [y.reshape(()) for y in np.split(np.zeros(SIDE_BY_SIDE), SIDE_BY_SIDE)[::-1]]
+            row = np.zeros(SIDE_BY_SIDE)
+            self._doubles = [np.ndarray((), float, row, 8 * k) for k in range(SIDE_BY_SIDE)[::-1]]
         out: np.ndarray = self._doubles.pop()
         out[...] = x
         return out

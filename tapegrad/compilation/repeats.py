@@ -24,6 +24,7 @@ LONGEST_TURN = 1024  # rows, as that is how long a text LLVM gets
 MOST_ELEMENTS = 64  # of rows that may be in a loop; others are not slow by themselves
 MOST_PIECES = 8  # that memory falls into where rows share some of it, for each row
 COUNT = np.int32  # of rows and accesses, of which there may be many
+SPAN = np.int16  # of bytes of a few elements
 OUTSIDE = -1  # no row: what was there before all of them
 SIZES = {"?": 1, "d": 8}  # bytes of an element, by dtype
 LARGEST = 16  # bytes of an element of any
@@ -115,8 +116,6 @@ class Reading:
         The first access of each row, and behind the last row their number; a row of no form has none.
     address, span
         Of each access, and how many bytes it has: these and what follows are there once sources are found.
-    row
-        Of which it is.
     is_write, is_truth
         Of each access; a truth value is a byte.
     source
@@ -139,9 +138,9 @@ class Reading:
         self.forms: list[Form] = []
         self._known: list[tuple[np.ndarray, ...]] = []  # of each part, see `_forms`
         tokens, counts = zip(*map(self._forms, parts), strict=True)
-        self.tokens = np.concatenate(tokens)
+        self.tokens = np.concatenate(tokens).astype(COUNT)
         self._alone = np.flatnonzero(self.tokens < 0)
-        self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone))
+        self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone), dtype=COUNT)
         self.first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
 
     def _forms(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
@@ -179,7 +178,7 @@ class Reading:
     def _read_accesses(self) -> None:
         """Note what each row reads and writes, of some rows at a time."""
         n = int(self.first[-1])
-        self.address, self.span, self.row = np.empty(n, np.int64), np.empty(n, COUNT), np.empty(n, COUNT)
+        self.address, self.span = np.empty(n, np.int64), np.empty(n, SPAN)
         self.is_write, self.is_truth = np.empty(n, bool), np.empty(n, bool)
         before = 0
         for (rows, begin, end, _), (which, written, truths, spans) in zip(
@@ -192,17 +191,13 @@ class Reading:
                 first = self.first[before + some[0] - begin : before + some[-1] - begin + 2]
                 local = np.repeat(some, np.diff(first))
                 mine = slice(int(first[0]), int(first[-1]))
-                row = local + (before - begin)
-                operand = np.arange(mine.start, mine.stop) - self.first[row]
+                operand = np.arange(mine.start, mine.stop) - self.first[local + (before - begin)]
                 of = which[local - begin]
-                self.row[mine], self.span[mine], self.is_truth[mine] = (
-                    row,
-                    spans[of, operand],
-                    truths[of, operand],
-                )
+                self.span[mine], self.is_truth[mine] = spans[of, operand], truths[of, operand]
                 self.address[mine] = rows.table[starts[local] + layout.ROW_PLACES + operand]
                 self.is_write[mine] = operand == written[of]
             before += end - begin
+        self._known.clear()
 
     def find_sources(self, outputs: Sequence[tuple[int, int]]) -> bool:
         """Find what gives each number, and what outputs are; False where rows share too much memory.
@@ -234,15 +229,16 @@ class Reading:
 
         No access, nor what is between lows and highs, is on both sides of one.
         """
-        n = len(self.address)
+        n, most = len(self.address), int(self.span.max(initial=0))
         middle = np.sort(self.address)[SOME_ACCESSES:n:SOME_ACCESSES].tolist() if n > SOME_ACCESSES else []
         found = [0]
         for edge in middle:
             before = -1
             while edge > before:
                 before = edge
-                for at, end in ((self.address, self.address + self.span), (lows, highs)):
-                    edge = int(end[(at < edge) & (end > edge)].max(initial=edge))
+                near = np.flatnonzero((self.address < edge) & (self.address > edge - most))
+                ends = self.address[near] + self.span[near], highs[lows < edge]
+                edge = max(int(x.max(initial=edge)) for x in ends)
             found += [edge] if edge > found[-1] else []
         return [*found, np.iinfo(np.int64).max]
 
@@ -255,7 +251,8 @@ class Reading:
             return True
         at = np.concatenate([self.address[mine], lows])
         end = np.concatenate([self.address[mine] + self.span[mine], highs])
-        row = np.concatenate([self.row[mine], by.astype(COUNT)])
+        rows = np.searchsorted(self.first, mine, "right") - 1
+        row = np.concatenate([rows, by]).astype(COUNT)
         is_write = np.concatenate([self.is_write[mine], writing])
         order = np.lexsort((2 * row + is_write, at)).astype(COUNT)
         reach = np.maximum.accumulate(end[order])
@@ -330,6 +327,10 @@ class Reading:
             background.pause()
             part, row = self.locate(k)
             yield from ((low, high, k, write) for low, high, write in _ranges(part.rows, row))
+
+    def forget(self) -> None:
+        """Keep of accesses but where they are and what gives them."""
+        del self.span, self.is_write, self.is_truth, self.is_shared, self.others, self.pieces, self.tokens
 
     def locate(self, k: int) -> tuple[Part, int]:
         """Return which part a row is of, and its number in the table."""

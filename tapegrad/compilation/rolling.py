@@ -159,6 +159,7 @@ class Rolled(Prepared):
             self._inside[repeat.begin : repeat.end] = k
         self.left = reading.count - sum(x.period * x.turns for x in repeats)
         self._ask()
+        reading.forget()
         operands = [self._look(loop) for loop in self.loops]
         for loop in self.loops:
             loop.room = np.zeros(loop.repeat.turns * loop.width // WORD)
@@ -200,7 +201,8 @@ class Rolled(Prepared):
                 self.loops[k].outside.update(np.unique(self.loops[k].place(givers[by == k])[1]).tolist())
             accesses = accesses[by != OUTSIDE]
             reading.source[accesses[accesses < len(reading.source)]] = THERE
-        alone = (self._inside[reading.row] == OUTSIDE) & ~reading.is_write
+        alone = np.repeat(self._inside[: reading.count] == OUTSIDE, np.diff(reading.first))
+        alone &= ~reading.is_write
         for sources, addresses in [*reading.others, (reading.source[alone], reading.address[alone])]:
             by = self._inside[sources]
             for k in np.unique(by[by != OUTSIDE]).tolist():
@@ -281,6 +283,7 @@ class Rolled(Prepared):
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
         lists = np.stack(loop.lists, 1) if loop.lists else np.zeros(0, np.int64)
+        loop.lists, loop.columns = [], {}
         kept = (self.rows.keep(x) for x in (loop.room, lists, np.zeros(scratch_of(steps) // WORD)))
         words = [loop.repeat.turns, *map(abi.address, kept), *loop.words]
         self.rows.fused(address, [(word, 0, 1, 0) for word in words], 1)

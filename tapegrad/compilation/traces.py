@@ -14,7 +14,6 @@ from tapegrad.compilation.events import (
     FIXED,
     FLAT,
     LIVE,
-    NO_ATTRIBUTES,
     NUMBERS,
     POWER,
     PYTHON_S,
@@ -30,18 +29,17 @@ from tapegrad.compilation.events import (
     Unlearnable,
     is_without_errors,
 )
+from tapegrad.compilation.listing import Listing
 from tapegrad.compilation.passive import Passive
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
-from tapegrad.kernels.replay import layout
-from tapegrad.ops.primitive import Attributes, Primitive
+from tapegrad.ops.primitive import Primitive
 
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
 MOST_NUMBERS = 256  # of Python's, of which each is known once
-WIDTH = layout.TRACE_ENTRIES
 
 
 class Trace(NamedTuple):
@@ -49,9 +47,8 @@ class Trace(NamedTuple):
 
     Attributes
     ----------
-    entries
-        The operations: `WIDTH` entries each (`kernels.replay.layout`). Those that Python has listed have in
-        the place of the operands a list of these, attributes, and whether the result is a view.
+    listing
+        The operations.
     calls
         How operations were called, by their number, with histories in the place of sources.
     writes
@@ -68,7 +65,7 @@ class Trace(NamedTuple):
         How many bytes all that has.
     """
 
-    entries: list[Any]
+    listing: Listing
     calls: dict[int, Called]
     writes: dict[int, History]
     several: set[int]
@@ -80,28 +77,24 @@ class Trace(NamedTuple):
     held: int
 
     def events(self, found: History) -> tuple[Events, int]:
-        """Return the operations, and the number of that which gave a Tensor; the entries are used up."""
+        """Return the operations, and the number of that which gave a Tensor; the listing is used up."""
         known = _Found(self.histories)
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
-        entries, count = self.entries, len(self.entries) // WIDTH
-        used = _used(entries) if FLAT in entries[2::WIDTH] else set()
-        events = Events((), _number_of_events(entries, used) > memory.MOST_STEPS)
-        entries.reverse()  # as the last ones are taken off in no time
-        numbers = array("q")  # of events, by those of their entries
-        for k in range(count):
+        used = _used(self.listing) if FLAT in self.listing.serials() else set()
+        events = Events((), _number_of_events(self.listing, used) > memory.MOST_STEPS)
+        numbers = array("q")  # of events, by those of the operations listed
+        listed: Any
+        for k, listed in enumerate(self.listing.taken()):
             background.pause()
-            entry = entries[: -WIDTH - 1 : -1]
-            del entries[-WIDTH:]
-            op, handle, serial, at, value, given = entry[:6]
+            op, history, value, operands, attrs, is_view, is_shadow, by_python = listed
             numbers.append(len(events))
-            if serial == FLAT and (handle, serial, at) not in used:
+            if history.serial == FLAT and history not in used:
                 numbers[k] = NOWHERE
                 continue
-            if entry[-1]:
+            if is_shadow:
                 value = np.empty(value.shape, value.dtype)  # of which no page is used
-            attrs, view = entry[6:8] if type(given) is list else _told_of(entry)
-            sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands_of(entry))])
-            compared = serial == FLAT and type(given) is not list and k not in self.calls
+            sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands)])
+            compared = history.serial == FLAT and not by_python and k not in self.calls
             call = _compared(op, sources) if compared else None
             writes = None
             if k in self.writes:
@@ -109,11 +102,12 @@ class Trace(NamedTuple):
                 if writes is None:
                     raise Unlearnable(WRITTEN)
             if self.writes:
-                owners[serial, at] = len(events) if writes is None else writes
-            known.add(serial, at, len(events))
+                owners[history.key] = len(events) if writes is None else writes
+            known.add(history.serial, history.at, len(events))
             more = k in self.several, self.orders.get(k), self.told.get(k, ""), k in self.of_functions
-            events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
-            events.addresses.append(handle)
+            events.append(Event(op, sources, attrs, value, is_view, call, not is_shadow, writes, *more))
+            events.addresses.append(history.handle)
+        listed = value = None  # so that a value is its event's alone
         events.settle()
         for k, called in self.calls.items():
             n = numbers[k]
@@ -129,26 +123,10 @@ class Trace(NamedTuple):
         return events, source.value
 
 
-def _number_of_events(entries: Sequence[Any], used: Collection[History]) -> int:
+def _number_of_events(listing: Listing, used: Collection[History]) -> int:
     """Of how many operations a program is made."""
-    flat = (k for k, serial in enumerate(entries[2::WIDTH]) if serial == FLAT)
-    return len(entries) // WIDTH - sum(
-        History(*entries[WIDTH * k + 1 : WIDTH * k + 4]) not in used for k in flat
-    )
-
-
-def operands_of(entry: Sequence[Any]) -> list[Any]:
-    """Operands of an operation that is listed."""
-    if type(entry[5]) is list:
-        return entry[5]
-    i, j, x, k, m, y = entry[5:11]
-    first = x if j is None else History(i, j, x)
-    return [first] if y is None else [first, y if m is None else History(k, m, y)]
-
-
-def _told_of(entry: Sequence[Any]) -> tuple[Attributes, bool]:
-    """Attributes of an operation that compiled code has listed, and whether its result is a view."""
-    return (NO_ATTRIBUTES, False) if entry[10] is not None else (entry[8] or NO_ATTRIBUTES, entry[9] is True)
+    flat = np.flatnonzero(listing.serials() == FLAT).tolist()
+    return len(listing) - sum(listing.history(k) not in used for k in flat)
 
 
 def _compared(op: Passive, sources: Sequence[Source]) -> Called:
@@ -157,15 +135,15 @@ def _compared(op: Passive, sources: Sequence[Source]) -> Called:
     return Called(op.functions[0], tuple(given), {})
 
 
-def _used(entries: Sequence[Any]) -> set[History]:
+def _used(listing: Listing) -> set[History]:
     """What tells Tensors that operations with a derivative need, directly or not, or give beside them."""
     used: set[History] = set()
-    for at in range(len(entries) - WIDTH, -1, -WIDTH):
+    for k in range(len(listing) - 1, -1, -1):
         background.pause()
-        entry = entries[at : at + WIDTH]
-        history = History(*entry[1:4])
-        if history.serial != FLAT or history in used or OF_VALUES.intersection(entry[0].functions):
-            used.update([history, *(x for x in operands_of(entry) if type(x) is History)])
+        listed = listing[k]
+        history = listed.history
+        if history.serial != FLAT or history in used or OF_VALUES.intersection(listed.op.functions):
+            used.update([history, *(x for x in listed.operands if type(x) is History)])
     return used
 
 

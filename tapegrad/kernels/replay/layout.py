@@ -299,17 +299,25 @@ LOOKING, BASE, OUTSIDE, DEPTH = 0, 1, 2, 32
 EVENT, EVENT_END, EVENT_CLOCK, EVENT_CLOCK_KIND, EVENT_SHAPES = range(5)
 EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 
-# Where operations are listed that a program is to be made of: the address of a list, how many bytes of
-# results it may hold yet, its length at most, a list for the places of operands that are arrays, one for
-# Tensors without a history and their numbers, and ops of comparisons, by which these are made. Of each
-# the op, the Tensor of its result by what tells it later (address, serial of the tape, position), the value,
-# and two operands: that of a Tensor with a history, else None twice and the operand or its value. Where there
-# is no other operand, attributes or None, True for a view, and None. At last True, where the value is a
-# shadow, as it has so many bytes. Such a result weighs a part of its size, by SHADOWED, as a program has its
-# pages while they are needed.
-TRACE_LIST, TRACE_BYTES, TRACE_LENGTH, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_FLAT, TRACE_COMPARISONS = range(7)
-TRACE_WORDS = TRACE_COMPARISONS + 6
-TRACE_ENTRIES, SHADOWED = 12, 32  # of an operation
+# Where operations are listed that a program is to be made of: the address of a list of objects, how many
+# bytes of results it may hold yet, operations at most, a list for the places of operands that are arrays,
+# from how many bytes on a value is a shadow, a list for Tensors without a history and their numbers; where
+# numbers are, for how many operations there is room, what makes more of it; ops of comparisons. A shadow
+# weighs a part of the size of its result, by SHADOWED, as a program has the pages while they are needed.
+(
+    TRACE_OBJECTS, TRACE_BYTES, TRACE_MOST, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_FLAT, TRACE_NUMBERS,
+    TRACE_ROOM, TRACE_GROW, TRACE_COMPARISONS,
+) = range(10)  # fmt: skip
+TRACE_WORDS, SHADOWED = TRACE_COMPARISONS + 6, 32
+# Objects of an operation: the op, the value, operands without a history, or their values. Where there is one
+# operand, attributes or None come last; where Python has listed the operation a list of the operands, and
+# attributes.
+LISTED_OP, LISTED_VALUE, LISTED_FIRST, LISTED_SECOND, LISTED_OBJECTS = range(5)
+# Numbers: how many operands, 0 where Python has listed them, whether the result is a view and the value a
+# shadow; then what tells the Tensors of the result, and of the operands: address, serial of the tape,
+# position. One without a history has the position -1, and 0 unless its value is the operand.
+LISTED_HOW, LISTED_RESULT, LISTED_OPERANDS, LISTED_NUMBERS = 0, 1, 4, 10
+OPERANDS_LISTED, A_VIEW, A_SHADOW = 3, 4, 8
 FLAT = -1  # instead of the serial of a tape, where there is no history: then the position is its number
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next

@@ -59,46 +59,68 @@ def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: in
     One with an operand may have attributes, and a result that is a view of that.
     """
     g, w, tape = i64(shared()), i64(words), obj(out).tape
-    entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
     if tape == g.none_at_all or obj(tape).type != g.tape_type:
         return 0
-    if length != 0:
-        latest = i64(obj(entries).items + 8 * (length - TRACE_ENTRIES))
-        if call(g.long_as, latest[1]) == out and call(g.long_as, latest[3]) == call(g.long_as, obj(out).at):
+    row = room_of_listed(words)
+    if row == 0:
+        return 1
+    if obj(w[TRACE_OBJECTS]).size != 0:
+        latest = i64(row - 8 * LISTED_NUMBERS)
+        if latest[LISTED_RESULT] == out and latest[LISTED_RESULT + 2] == call(g.long_as, obj(out).at):
             return 0  # by Python, which has recorded it
-    value, shadowed, args = obj(out).v, g.none_at_all, stack(1)
+    value, how, args = obj(out).v, 1 + (b != 0) + A_VIEW * (view != 0), stack(1)
     held = bytes_of(value)
     large = held >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS != 0
     if large:
         held = held // SHADOWED
-    w[TRACE_BYTES] = w[TRACE_BYTES] - held
-    if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
-        w[TRACE_BYTES] = -1
+    if is_too_much(words, held):
         return 0
     if large:
         i64(args)[0] = value
-        value, shadowed = call(g.vectorcall, g.shadow, args, 1, 0), g.true
+        value, how = call(g.vectorcall, g.shadow, args, 1, 0), how + A_SHADOW
         if value == 0:
+            return 1
+        row = room_of_listed(words)
+        if row == 0:
+            invoke(g.decref, value)
             return 1
     else:
         invoke(g.incref, value)
     # From here on nothing runs that could list another operation in between.
-    failed = call(g.append, entries, i64(sheet).op) | told_by(entries, out)
-    failed = failed | call(g.append, entries, value)
+    objects = w[TRACE_OBJECTS]
+    failed = call(g.append, objects, i64(sheet).op) | call(g.append, objects, value)
     invoke(g.decref, value)
-    failed = failed | listed_operand(words, a)
+    i64(row)[LISTED_HOW] = how
+    tell(row + 8 * LISTED_RESULT, out)
+    failed = failed | list_operand(words, row + 8 * LISTED_OPERANDS, a)
     if b != 0:
-        failed = failed | listed_operand(words, b)
+        failed = failed | list_operand(words, row + 8 * (LISTED_OPERANDS + 3), b)
     else:
         if attrs == 0:
             attrs = g.none_at_all
-        seen = g.none_at_all
-        if view:
-            seen = g.true
-        failed = failed | call(g.append, entries, attrs) | call(g.append, entries, seen)
-        failed = failed | call(g.append, entries, g.none_at_all)
-    failed = failed | call(g.append, entries, shadowed)
+        failed = failed | call(g.append, objects, attrs)
     return failed & 0xFFFFFFFF
+
+
+def is_too_much(words: int, held: int) -> int:
+    """Whether there is no room for another operation whose result holds so many bytes."""
+    w = i64(words)
+    w[TRACE_BYTES] = w[TRACE_BYTES] - held
+    if obj(w[TRACE_OBJECTS]).size >= LISTED_OBJECTS * w[TRACE_MOST]:
+        w[TRACE_BYTES] = -1
+    return w[TRACE_BYTES] < 0
+
+
+def room_of_listed(words: int) -> int:
+    """Where the numbers of the operation are that comes next, if it is not too much; 0 with an error set."""
+    g, w = i64(shared()), i64(words)
+    count = obj(w[TRACE_OBJECTS]).size // LISTED_OBJECTS
+    if count >= w[TRACE_ROOM] and count < w[TRACE_MOST]:
+        out = call(g.vectorcall, w[TRACE_GROW], 0, 0, 0)
+        if out == 0:
+            return 0
+        invoke(g.decref, out)
+    return w[TRACE_NUMBERS] + 8 * LISTED_NUMBERS * count
 
 
 def listed_result(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: int) -> int:
@@ -135,55 +157,54 @@ def listing(mode: int) -> int:
 
 def trace_comparison(words: int, which: int, a: int, b: int, out: int) -> int:
     """As `trace`, of operands that have a history or are Python's numbers, and a result that has none."""
-    g, w = i64(shared()), i64(words)
-    entries, length = w[TRACE_LIST], obj(w[TRACE_LIST]).size
-    w[TRACE_BYTES] = w[TRACE_BYTES] - 1
-    if w[TRACE_BYTES] < 0 or length >= w[TRACE_LENGTH]:
-        w[TRACE_BYTES] = -1
-        return 0
-    number = call(g.long_from, length // TRACE_ENTRIES)
-    if number == 0:
+    g, w, row = i64(shared()), i64(words), room_of_listed(words)
+    if row == 0:
         return 1
-    failed = call(g.append, w[TRACE_FLAT], out) | call(g.append, w[TRACE_FLAT], number)
-    failed = failed | call(g.append, entries, w[TRACE_COMPARISONS + which]) | list_integer(entries, out)
-    failed = failed | list_integer(entries, FLAT) | call(g.append, entries, number)
-    invoke(g.decref, number)
-    failed = failed | call(g.append, entries, obj(out).v)
-    failed = failed | listed_operand(words, a) | listed_operand(words, b)
-    failed = failed | call(g.append, entries, g.none_at_all)
+    if is_too_much(words, 1):
+        return 0
+    objects = w[TRACE_OBJECTS]
+    k = obj(objects).size // LISTED_OBJECTS
+    failed = call(g.append, w[TRACE_FLAT], out) | list_integer(w[TRACE_FLAT], k)
+    failed = failed | call(g.append, objects, w[TRACE_COMPARISONS + which])
+    failed = failed | call(g.append, objects, obj(out).v)
+    i64(row)[LISTED_HOW], told = 2, i64(row + 8 * LISTED_RESULT)
+    told[0], told[1], told[2] = out, FLAT, k
+    failed = failed | list_operand(words, row + 8 * LISTED_OPERANDS, a)
+    failed = failed | list_operand(words, row + 8 * (LISTED_OPERANDS + 3), b)
     return failed & 0xFFFFFFFF
 
 
-def listed_operand(words: int, x: int) -> int:
-    """List an operand."""
-    g, entries, failed = i64(shared()), i64(words)[TRACE_LIST], 0
+def list_operand(words: int, at: int, x: int) -> int:
+    """List an operand, and write what tells it."""
+    g, w, told = i64(shared()), i64(words), i64(at)
     if obj(x).type == g.tensor_type:
         if obj(x).tape != g.none_at_all and obj(x).tape != 0:
-            return told_by(entries, x)
+            tell(at, x)
+            return call(g.append, w[TRACE_OBJECTS], g.none_at_all)
+    told[0], told[1], told[2] = 0, 0, -1
     if obj(x).type == g.tensor_type and obj(x).extra == g.none_at_all:
-        failed = list_integer(entries, x)
-        x = obj(x).v
-    else:
-        failed = call(g.append, entries, g.none_at_all)
-    failed = failed | call(g.append, entries, g.none_at_all) | call(g.append, entries, x)
+        told[0], x = x, obj(x).v
+    failed = call(g.append, w[TRACE_OBJECTS], x)
     if obj(x).type != g.float_type and obj(x).type != g.int_type:
-        failed = failed | list_integer(i64(words)[TRACE_BROUGHT], obj(entries).size - 1)
+        failed = failed | list_integer(w[TRACE_BROUGHT], obj(w[TRACE_OBJECTS]).size - 1)
     return failed
 
 
-def told_by(entries: int, x: int) -> int:
-    """List what tells a Tensor with a history."""
-    g, failed = i64(shared()), list_integer(entries, x)
-    return failed | call(g.append, entries, obj(obj(x).tape).serial) | call(g.append, entries, obj(x).at)
+def tell(at: int, x: int) -> int:
+    """Write what tells a Tensor with a history; 1."""
+    g, told = i64(shared()), i64(at)
+    told[0], told[1] = x, call(g.long_as, obj(obj(x).tape).serial)
+    told[2] = call(g.long_as, obj(x).at)
+    return 1
 
 
-def list_integer(entries: int, x: int) -> int:
+def list_integer(found: int, x: int) -> int:
     """Append an integer to a list."""
     g = i64(shared())
     number = call(g.long_from, x)
     if number == 0:
         return -1
-    failed = call(g.append, entries, number)
+    failed = call(g.append, found, number)
     invoke(g.decref, number)
     return failed
 
