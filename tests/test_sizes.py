@@ -54,7 +54,7 @@ NO_SIZE = {
     "compilation/learner.py": {"TRACE_MOST", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
-    "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
+    "compilation/learning.py": {"MOST_PATHS"},
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
@@ -64,7 +64,7 @@ NO_SIZE = {
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
-    "compilation/traces.py": {"LIVE", "MOST_STEPS", "MOST_NUMBERS"},  # by compilation/test_memory.py
+    "compilation/traces.py": {"LIVE", "MOST_NUMBERS"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross

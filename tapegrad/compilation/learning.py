@@ -15,7 +15,7 @@ from tapegrad.compilation.equality import loosened
 from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import MOST_STEPS, trim
+from tapegrad.compilation.memory import is_long, trim
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.traces import Trace
@@ -186,7 +186,7 @@ class Learning:
             self.attempts, self.known = self.attempts - 1, self.known + 1
             return
         self.reason, self.known = "", 0
-        large = len(events) > MOST_STEPS or not all(event.known for _, event in events.unusual())
+        large = is_long(len(events)) or not all(event.known for _, event in events.unusual())
         if large:
             trim()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of

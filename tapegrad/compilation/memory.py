@@ -81,6 +81,11 @@ def trim() -> None:
     pool.give_back()
 
 
+def is_long(count: int) -> bool:
+    """Whether so many operations have more rows than are planned."""
+    return count > MOST_STEPS
+
+
 def forget_steps(rows: Rows) -> None:
     """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which.
 

@@ -162,8 +162,8 @@ class Planning:
             del known
             for target in plan.targets.values():
                 target.release()
-            many = len(self._program.events) > memory.MOST_STEPS
-            if many or any(x.nbytes >= memory.LARGE for x in outputs):
+            large = any(x.nbytes >= memory.LARGE for x in outputs)
+            if large or memory.is_long(len(self._program.events)):
                 memory.trim()
             return True
         if self.reason:

@@ -29,6 +29,7 @@ OUTSIDE = -1  # no row: what was there before all of them
 SIZES = {"?": 1, "d": 8}  # bytes of an element, by dtype
 LARGEST = 16  # bytes of an element of any
 SOME_ROWS, SOME_ACCESSES = 1 << 13, 1 << 15  # looked at at once, as that takes memory
+SAMPLES = 64  # addresses of so many accesses that tell which these are
 
 
 class Repeat(NamedTuple):
@@ -229,10 +230,10 @@ class Reading:
 
         No access, nor what is between lows and highs, is on both sides of one.
         """
-        n, most = len(self.address), int(self.span.max(initial=0))
-        middle = np.sort(self.address)[SOME_ACCESSES:n:SOME_ACCESSES].tolist() if n > SOME_ACCESSES else []
+        most, every = int(self.span.max(initial=0)), max(SOME_ACCESSES // SAMPLES, 1)
+        sampled = np.sort(self.address[::every])[:: SOME_ACCESSES // every]
         found = [0]
-        for edge in middle:
+        for edge in sampled[1:].tolist():
             before = -1
             while edge > before:
                 before = edge

@@ -26,7 +26,7 @@ from tapegrad.compilation.computing import (
 )
 from tapegrad.compilation.cotangents import Cotangents
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
-from tapegrad.compilation.memory import forget_steps
+from tapegrad.compilation.memory import forget_steps, is_long
 from tapegrad.compilation.program import Program, view_of
 from tapegrad.compilation.rows import Block, Kernel, is_dense
 from tapegrad.compilation.rules import Applied, Known, steps_of
@@ -128,6 +128,7 @@ class Reverse(Cotangents):
         self._known: Known = {}
         for source, root in cotangents:
             self._give(source, root)
+        no_plan = is_long(len(program.events))
         for j in range(len(program.events) - 1, -1, -1):
             ct = self.found.pop(Source(RESULT, j), None)
             if ct is None:
@@ -139,7 +140,7 @@ class Reverse(Cotangents):
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
             forget_steps(self.rows)
-            if self.rows.settled:  # no plan is to be made, in which they would make steps wait
+            if no_plan or self.rows.settled:  # in a plan they would make steps wait
                 self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         self._clear_no_more()

@@ -14,6 +14,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation import background
 from tapegrad.compilation.explanation import several
+from tapegrad.compilation.memory import is_long, trim
 from tapegrad.compilation.prepared import Prepared
 from tapegrad.compilation.repeats import (
     COUNT,
@@ -347,6 +348,8 @@ def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> 
         return None
     reading = Reading(parts)
     found = [x for x in find_repeats(reading.tokens) if x.period * x.turns >= FEWEST_ROWS]
+    if is_long(count):
+        trim()  # of what was looked through
     if MOST_LEFT * (count - sum(x.period * x.turns for x in found)) > count:
         return None
     return Rolled(reading, found) if reading.find_sources([byte_bounds(x) for x in outputs]) else None

@@ -81,7 +81,7 @@ class Trace(NamedTuple):
         known = _Found(self.histories)
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
         used = _used(self.listing) if FLAT in self.listing.serials() else set()
-        events = Events((), _number_of_events(self.listing, used) > memory.MOST_STEPS)
+        events = Events((), memory.is_long(_number_of_events(self.listing, used)))
         numbers = array("q")  # of events, by those of the operations listed
         listed: Any
         for k, listed in enumerate(self.listing.taken()):
