@@ -79,6 +79,23 @@ def test_calls_do_not_wait_for_a_way(gate):
     assert compiled.explain().kinds[0].ways[0].calls == 3
 
 
+@pytest.mark.parametrize("argnums", [0, (2, 0)])
+def test_calls_of_several_arguments_while_a_way_is_learned(gate, argnums):
+    """Those of the kind that is learned are recorded with no more ado; others are what they are."""
+    f = lambda x, n, y=2.0, z=1.0: np.sum(np.tanh(x) * n + y * z)
+    compiled, plain = tg.compile(f, argnums=argnums), tg.func.value_and_grad(f, argnums)
+    leaf = tg.tensor(X, requires_grad=True)
+    args = [(X + k, 3, 2.0 - k) for k in range(6)] + [(X[:2], 3, 2.0), (X[::2], 3, 2.0), (leaf, 3, 2.0)]
+    for k, given in enumerate(args):
+        (value, found), (wanted, gradient) = compiled.value_and_grad(*given, z=k), plain(*given, z=k)
+        assert bool(value == wanted) and type(value) is type(wanted)
+        for g, e in zip(found, gradient, strict=True) if argnums else [(found, gradient)]:
+            assert type(g) is type(e) and np.array(g == e).all()
+    with pytest.raises(TypeError, match="are given by position"):
+        compiled.value_and_grad()
+    assert [kind.total for kind in compiled.explain().kinds] == [6, 1, 1, 1]
+
+
 def test_the_call_that_is_learned_from_does_not_wait_for_the_thread(monkeypatch):
     """The thread begins with a rest, here one that lasts until calls have been made."""
     compiled, other, waited = tg.compile(energy), tg.compile(energy), []
