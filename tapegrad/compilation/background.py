@@ -19,6 +19,7 @@ import os
 import threading
 import time
 import weakref
+from _thread import start_new_thread
 from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -124,7 +125,7 @@ statistics = {"jobs": 0, "seconds": 0.0}
 _jobs: deque[_Job] = deque()  # of which one may be at work
 _wanted: SimpleQueue[None] = SimpleQueue()  # an entry a job: who puts one there never waits
 _starting = threading.Lock()
-_thread: list[threading.Thread] = []
+_thread: list[int] = []
 _ended = threading.Event()
 _at_work = _AtWork()
 _turn = _Turn()
@@ -148,8 +149,7 @@ def submit(owner: Owner, held: int = 0, seconds: float = 0.0) -> bool:
     if not _thread and _starting.acquire(blocking=False):
         try:
             if not _thread:
-                _thread.append(threading.Thread(target=_work, name="tapegrad-compile", daemon=True))
-                _thread[0].start()
+                _thread.append(start_new_thread(_work, ()))  # of `threading` a call would wait until it runs
         finally:
             _starting.release()
     return True
@@ -204,6 +204,7 @@ def describe() -> str:
 
 def _work() -> None:
     """Do jobs, one after the other, those first that are due first."""
+    threading.current_thread().name = "tapegrad-compile"
     while True:
         job = min(_jobs.copy(), key=lambda job: job.due, default=None)
         if job is None:
