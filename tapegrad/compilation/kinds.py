@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -78,7 +79,7 @@ class Kind:
             (k, type(x), type(value), LAYOUT(value) if isinstance(value, np.ndarray) else None)
             for k, x, value in zip(places, given, values, strict=False)
         ]
-        self._least = max(places, default=0) + 1
+        self._least = max(places, default=sys.maxsize - 1) + 1  # arguments; never as many without `_flat`
         self.pending: Collection[object] = self.learning.tasks if replay is None else ()
 
     def takes(self, args: Sequence[Any]) -> bool:
@@ -95,7 +96,7 @@ class Kind:
                 x = x._v
             if layout is not None and LAYOUT(x) != layout:
                 return False
-        return bool(self._flat)
+        return True
 
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
