@@ -97,14 +97,14 @@ def grad_of_active(
     **rest: Any,
 ) -> tuple[Tensor | None, ...]:
     """As `grad`, of those outputs that require grad; perhaps recorded, and `without_values`."""
-    known = [k for k, y in enumerate(outputs) if y.requires_grad]
-    if not known:
+    active = [y for y in outputs if y.requires_grad]
+    if not active:
         return (None,) * len(inputs)
-    vectors = None if v is None else [v[k] for k in known]
+    vectors = None if v is None else [ct for ct, y in zip(v, outputs, strict=True) if y.requires_grad]
     if without_values:
-        return grad_without_values([outputs[k] for k in known], inputs, vectors)
+        return grad_without_values(active, inputs, vectors)
     found: tuple[Tensor | None, ...] = grad(
-        [outputs[k] for k in known], inputs, vectors, create_graph=create_graph, allow_unused=True, **rest
+        active, inputs, vectors, create_graph=create_graph, allow_unused=True, **rest
     )
     return found
 

@@ -3,9 +3,10 @@
 What is Python in it holds Python's lock, so the pieces are short and the thread rests for longer than it
 works; LLVM works without the lock. A caller that makes one call after the other may let nobody have the lock:
 Python gives it away after 5 ms of waiting, counted anew whenever the caller has done without it for a moment,
-as in each sweep. So calls lend the lock as soon as a piece is due (`lend`), and now and then during a long
-one, which may have lost it. Work begins once as much time has passed as it is expected to take: a function
-that is called a few times is as quick as a recorded one.
+as in each sweep. So calls lend the lock when a piece is due (`lend`), and now and then during a long one,
+which may have lost it. A caller that pauses between calls lends nothing: the thread has the lock in the
+pauses, and a call that gives it away may wait for long until it has it again. Work begins once as much time
+has passed as it is expected to take: a function that is called a few times is as quick as a recorded one.
 
 The thread is started by the first job, is a daemon, and ends with the process; a child process begins without
 it, and without the jobs that were waiting.
@@ -18,6 +19,7 @@ import os
 import threading
 import time
 import weakref
+from _thread import start_new_thread
 from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -29,6 +31,8 @@ PIECE = 1e-3  # seconds of work without a pause
 SHARE = 8.0  # how long the thread rests, for a time in which it has worked
 ALONE = 0.2  # the same while no other thread of the process works
 LONGEST = 0.02  # seconds of a rest
+BUSY = 1e-3  # seconds for which a caller works, while a piece is due, before it lends the lock,
+BUSILY = 0.2  # and of how much time, at least
 MOST_LENT = 2e-3  # seconds that a call waits for a piece to end; LLVM may take longer
 OVERDUE = 1e-2  # seconds of a piece after which the thread may have lost the lock, to read a file,
 GLIMPSE = 1e-4  # and that a call then waits: enough to take it again, little where LLVM works without
@@ -79,6 +83,7 @@ class _Turn:
         self.due = 0.0  # when the thread is to have it
         self.is_at_work = False
         self.lent = 0.0  # until when a call waits for that; no lock, which an interrupt may leave locked
+        self.seen = 0, 0.0, 0.0, 0.0  # since when a caller works, of its own time too: who, and what was due
         self.ended = threading.Lock()  # released at the end of a piece
         self.ended.acquire()
 
@@ -94,7 +99,7 @@ class _Turn:
 
     def lend(self, now: float) -> None:
         """Wait until the thread has done a piece, if no other call does."""
-        if now >= self.lent:
+        if now >= self.lent and self._is_kept_waiting(now):
             self.lent, seconds = now + MOST_LENT, MOST_LENT
             if self.is_at_work:
                 self.due, seconds = now + OVERDUE, GLIMPSE
@@ -102,12 +107,25 @@ class _Turn:
             self.ended.acquire(timeout=seconds)
             self.lent = 0.0
 
+    def _is_kept_waiting(self, now: float) -> bool:
+        """Whether the caller has worked for a while since the thread is due, and hardly paused."""
+        me, worked = threading.get_ident(), time.thread_time()
+        who, due, begin, before = self.seen
+        if who == me and due == self.due:
+            if worked - before < BUSY:
+                return False
+            now -= begin
+            self.seen = 0, 0.0, 0.0, 0.0
+            return worked - before >= BUSILY * now
+        self.seen = me, self.due, now, worked
+        return False
+
 
 statistics = {"jobs": 0, "seconds": 0.0}
 _jobs: deque[_Job] = deque()  # of which one may be at work
 _wanted: SimpleQueue[None] = SimpleQueue()  # an entry a job: who puts one there never waits
 _starting = threading.Lock()
-_thread: list[threading.Thread] = []
+_thread: list[int] = []
 _ended = threading.Event()
 _at_work = _AtWork()
 _turn = _Turn()
@@ -131,8 +149,7 @@ def submit(owner: Owner, held: int = 0, seconds: float = 0.0) -> bool:
     if not _thread and _starting.acquire(blocking=False):
         try:
             if not _thread:
-                _thread.append(threading.Thread(target=_work, name="tapegrad-compile", daemon=True))
-                _thread[0].start()
+                _thread.append(start_new_thread(_work, ()))  # of `threading` a call would wait until it runs
         finally:
             _starting.release()
     return True
@@ -187,6 +204,7 @@ def describe() -> str:
 
 def _work() -> None:
     """Do jobs, one after the other, those first that are due first."""
+    threading.current_thread().name = "tapegrad-compile"
     while True:
         job = min(_jobs.copy(), key=lambda job: job.due, default=None)
         if job is None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from tapegrad.compilation import background, methods
 from tapegrad.compilation.arguments import NO_OTHERS, Others
-from tapegrad.compilation.explanation import Explanation
-from tapegrad.compilation.kinds import Kind, finished, is_ordinary, learned, matched
+from tapegrad.compilation.explanation import Calls, Explanation
+from tapegrad.compilation.kinds import Kind, called_once, finished, is_ordinary, learned, matched
 from tapegrad.compilation.lanes import PRODUCTS
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.replaying import Replay, raise_refused, vouched_for
@@ -27,6 +27,7 @@ from tapegrad.compilation.wanted import (
     Wanted,
     direction_of,
 )
+from tapegrad.config import compiling_setting
 from tapegrad.core import expected
 from tapegrad.core.base import Handle, has_tangent
 from tapegrad.func.calls import Call, Programmed, compiled, positions
@@ -176,9 +177,11 @@ class Compiled(Programmed):
         functools.update_wrapper(self, f)
         self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
         self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched_for(assume)
+        self._at_once = wait or compiling_setting() != "background"
         self._recent: Kind | None = None
         self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
+        self._once: dict[Any, None] = {}  # signatures of calls that have come, in their order
         self._kinds: dict[Any, Kind] = {}
         self._latest: Kind | None = None  # where the only argument that it is differentiated by is a leaf
         self._simple = self._where == ((0,), False)
@@ -286,29 +289,27 @@ class Compiled(Programmed):
             Text, which a notebook shows as a table. Its `kinds` have the same as tuples.
         """
         name = getattr(self.plain, "__name__", repr(self.plain))
-        every = (self, *self._others.values())
-        return Explanation(name, [kind.explain() for one in every for kind in one._kinds.values()])
+        found: list[Calls] = []
+        for one in (self, *self._others.values()):
+            once = [signature for signature in one._once if signature not in one._kinds]
+            found += [kind.explain() for kind in one._kinds.values()]
+            found += [called_once(signature) for signature in once if _is_served()]
+        return Explanation(name, found)
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
         recent = self._recent
-        if recent is not None and (shortcut := recent.shortcut) is not None and not kwargs:
-            known = shortcut(wanted, args)
-            if known is not None:
-                return known
-        kind, directed = self._latest, wanted.directed
-        if (
-            kind is not None
-            and len(args) == 1 + directed
-            and not kwargs
-            and kind.is_recorded()
-            and kind.takes(args[0])
-        ):
-            kind.calls += 1
-            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
-            value, parts = call.recorded(finished, wanted)
-            background.lend()
-            return value, parts and parts[0]
+        if recent is not None:
+            if (shortcut := recent.shortcut) is not None and not kwargs:
+                known = shortcut(wanted, args)
+                if known is not None:
+                    return known
+            elif (recent.pending or recent.is_recorded()) and recent.takes(args):
+                recent.calls += 1
+                call = Call(wanted.what, self.plain, self._where, args, kwargs, wanted.directed)
+                value, parts = call.recorded(finished, wanted)
+                background.lend()
+                return value, parts and (tuple(parts) if self._where[1] else parts[0])
         if self._refused:
             raise_refused(self.plain, self._refused)
         found = self._found(wanted, args, kwargs)
@@ -324,8 +325,8 @@ class Compiled(Programmed):
             and len(args) == 1 + directed
             and not kwargs
             and kind.is_ready()
-            and kind.takes(args[0])
-            and (not directed or (kind.takes(args[1]) and kind.serves(wanted)))
+            and kind.takes(args)
+            and (not directed or (kind.takes(args[1:]) and kind.serves(wanted)))
         ):
             kind.calls += 1
             begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
@@ -358,24 +359,41 @@ class Compiled(Programmed):
         return self.plain(handles[0])
 
     def _kind(self, call: Call) -> Kind | None:
-        """What is known of calls with such arguments; None where no program is to be used."""
-        if not is_ordinary() or not abi.native() or 0 in forward.error_test() or not call.given:
+        """What is known of calls with such arguments; None where no program is to be used.
+
+        Of the first one its signature is, and no more: a function may be called once, and what is made here
+        takes as long as tens of operations.
+        """
+        if not call.given:
             return None
         signature = call.signature
-        if signature is None or any(has_tangent(x) for x in call.given):
-            return None
         kind = self._kinds.get(signature)
+        if kind is None and signature not in self._once:
+            self._once[signature] = None
+            return None
+        if not is_ordinary() or any(has_tangent(x) for x in call.given):
+            return None
         if kind is None:
+            if not _is_served():
+                return None
             machine.load()
             wait, replay, assume = self._how
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
-            kind = self._kinds[signature] = Kind(call.given, wait, new)
+            places = self._where[0] if call.is_flat else ()
+            kind = self._kinds[signature] = Kind(call.given, wait, self._at_once, new, places)
+            kind.calls = 1
         self._recent = kind
         self._latest = kind if self._simple and len(call.given) == 1 and call.is_flat else None
         return kind
 
 
 _every: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+@functools.cache
+def _is_served() -> bool:
+    """Whether this is a machine, and an interpreter, for which there are programs."""
+    return abi.native() and 0 not in forward.error_test()
 
 
 def _are_directions(leaves: Sequence[np.ndarray]) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from tapegrad.ops import forward
 from tapegrad.tape.tape import resume, set_aside
 from tapegrad.tensor import Tensor
 
+LAYOUT = attrgetter("shape", "dtype", "strides")
 MOST_REASONS = 8  # why calls leave their ways, told apart
 MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
 
@@ -49,43 +52,59 @@ class Kind:
         What lets calls be computed without Python, where that is asked for.
     shortcut
         What computes most calls, if their arguments are leaves.
+    pending
+        Not empty while paths are being made, and calls are recorded with no more ado.
     pace
         Whether that saves time, of calls that plans do not compute.
     """
 
-    def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
+    def __init__(
+        self,
+        given: Sequence[Any],
+        wait: bool,
+        at_once: bool = True,
+        replay: Replay | None = None,
+        places: Sequence[int] = (),
+    ) -> None:
         self.work, self.replay = _Work(self, any(isinstance(x, Handle) for x in given)), replay
         self.matcher = Matcher(len(given), self.work.sources, lambda: self.learning.learns)
-        self.learning = Learning(self.matcher, wait)
+        self.learning = Learning(self.matcher, wait, at_once)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
         self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
         self.pace = Pace()
         values = [value_of(x) for x in given]
         self.leaves = [(type(x), getattr(x, "shape", ()), getattr(x, "dtype", DOUBLE)) for x in values]
-        self.type, self.strides = type(values[0]), getattr(values[0], "strides", ())
+        self._flat = [
+            (k, type(x), type(value), LAYOUT(value) if isinstance(value, np.ndarray) else None)
+            for k, x, value in zip(places, given, values, strict=False)
+        ]
+        self._least = max(places, default=sys.maxsize - 1) + 1  # arguments; never as many without `_flat`
+        self.pending: Collection[object] = self.learning.tasks if replay is None else ()
 
-    def takes(self, x: Any) -> bool:
-        """Whether a leaf, the only one, is as those of these calls."""
-        if self.work.of_tensors:
-            if type(x) is not Tensor or is_expected(x) or x._tape is STALE or x._tape is DUAL:
-                return False
-            x = x._v
-        if type(x) is not self.type:
+    def takes(self, args: Sequence[Any]) -> bool:
+        """Whether these are such arguments, and each that is differentiated by is a leaf."""
+        if len(args) < self._least:
             return False
-        _, shape, dtype = self.leaves[0]
-        return type(x) is float or (x.shape == shape and x.dtype is dtype and x.strides == self.strides)
+        for k, kind, inner, layout in self._flat:
+            x = args[k]
+            if type(x) is not kind:
+                return False
+            if inner is not kind:  # a Tensor
+                if is_expected(x) or x._tape is STALE or x._tape is DUAL or type(x._v) is not inner:
+                    return False
+                x = x._v
+            if layout is not None and LAYOUT(x) != layout:
+                return False
+        return True
 
     def is_ready(self) -> bool:
         """Whether a call may follow a path."""
         return bool(self.matcher.paths) and is_ordinary()
 
     def is_recorded(self) -> bool:
-        """Whether a call is recorded with no more ado: there are no paths yet, nor is it learned from."""
-        learning = self.learning
-        if self.replay is not None:
-            return False
-        return bool(learning.tasks) or not (self.matcher.paths or learning.learns)
+        """Whether calls are recorded with no more ado, as there will be no paths."""
+        return self.replay is None and not (self.matcher.paths or self.learning.learns)
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether a call that asks for this may follow a path, or be learned from."""
@@ -138,7 +157,7 @@ class Kind:
 
     def explain(self) -> Calls:
         """Tell what is known of these calls."""
-        leaves = ", ".join(f"{dtype} {shape}" if shape else str(dtype) for _, shape, dtype in self.leaves)
+        leaves = _in_words((dtype, shape) for _, shape, dtype in self.leaves)
         learning = self.learning
         learning.alone(self.matcher.describe)
         ways = tuple(path.explain() for path in self.matcher.paths)
@@ -148,6 +167,21 @@ class Kind:
         )
 
 
+def called_once(signature: Sequence[Any]) -> Calls:
+    """Tell of calls of a signature (see `func.calls.Call`) of which one has come."""
+    leaves = [
+        (x, before) if isinstance(x, np.dtype) else (np.dtype(x), ())
+        for before, x in zip(((), *signature), signature, strict=False)
+        if isinstance(x, np.dtype) or (isinstance(x, type) and x is not Handle)
+    ]
+    return Calls(_in_words(leaves), 1, (), {}, "", False)
+
+
+def _in_words(leaves: Iterable[tuple[np.dtype, tuple[int, ...]]]) -> str:
+    """Dtypes and shapes of leaves."""
+    return ", ".join(f"{dtype} {shape}" if shape else str(dtype) for dtype, shape in leaves)
+
+
 def is_ordinary() -> bool:
     """Whether operations are recorded as usual here, and NumPy raises no errors of numbers."""
     return _enabled.get() is True and not OPEN and not forward.reported(forward.error_mode.get())[2]
@@ -155,7 +189,9 @@ def is_ordinary() -> bool:
 
 def finished(call: Call, wanted: Wanted) -> tuple[Any, Any]:
     """What a call gives whose operations are recorded."""
-    return _given(call, call.outputs(False)[0], wanted)
+    found = call.outputs(False)[0]
+    parts = wanted.recorded(call, found)
+    return call.given_back(found, call.outside), parts
 
 
 def _given(call: Call, found: Any, wanted: Wanted) -> tuple[Any, Any]:

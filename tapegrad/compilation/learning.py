@@ -20,7 +20,6 @@ from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.traces import Trace
 from tapegrad.compilation.varying import in_order
-from tapegrad.config import compiling_setting
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
@@ -42,13 +41,14 @@ class Learning:
         Why the latest of them has given no path.
     gone
         Whether the function is gone.
+    at_once
+        Whether calls do it.
     lock
         Held by the call at work, or the thread at its tasks.
     """
 
-    def __init__(self, matcher: Matcher, wait: bool) -> None:
-        self.matcher, self.wait = matcher, wait
-        self.at_once = wait or compiling_setting() != "background"
+    def __init__(self, matcher: Matcher, wait: bool, at_once: bool) -> None:
+        self.matcher, self.wait, self.at_once = matcher, wait, at_once
         self.tasks: deque[Callable[[], None]] = deque()
         self.attempts, self.reason, self.gone = 0, "", False
         self.known = 0

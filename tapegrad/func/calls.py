@@ -14,7 +14,7 @@ from tapegrad.core.base import Handle, has_tangent, refresh_history, requires_gr
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import tangents_on
 from tapegrad.core.grad_mode import _enabled, in_force, within
-from tapegrad.core.storage import STALE
+from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import DTypeError, GradientError, ShapeError
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
@@ -218,9 +218,17 @@ class Call:
     @property
     def signature(self) -> Any:
         """How the arguments are built that are differentiated by; shapes, dtypes and layouts of leaves."""
-        values = [x._v if isinstance(x, Handle) else x for x in self.given]
-        kinds = [(x.shape, x.dtype, x.strides) if isinstance(x, np.ndarray) else type(x) for x in values]
-        return tuple(self._structures), tuple(kinds), tuple(isinstance(x, Handle) for x in self.given)
+        found: list[Any] = [None if structure is LEAF else structure for structure in self._structures]
+        for x in self.given:
+            value = x
+            if isinstance(x, Handle):
+                value = x._v
+                found.append(Handle)
+            if isinstance(value, np.ndarray):
+                found += value.shape, value.dtype, value.strides
+            else:
+                found.append(type(value))
+        return tuple(found)
 
     def others(self) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Tree, ...]]:
         """Arguments that it is not differentiated by, by position and by name, and those that it is."""
@@ -349,10 +357,10 @@ class Call:
 
     def see_outside(self) -> None:
         """See whether derivatives by arguments may be asked for outside."""
-        self._visible = bool(_enabled.get())
-        self.outside = self._visible and any(
-            has_history(x) for x in (*self.given, *self._args) if isinstance(x, Handle)
-        )
+        self._visible, self.outside = bool(_enabled.get()), False
+        for x in (*self.given, *self._args) if self._visible else ():
+            if isinstance(x, Handle) and has_history(x):
+                self.outside = True
 
     def outputs(self, has_aux: bool, alone: bool = False) -> tuple[Any, Any]:
         """Call the function on Tensors that `xs` are the sources of; returns its value, and aux.
@@ -387,6 +395,10 @@ class Call:
         """See whether what the function returned depends on Tensors outside."""
         if not self.outside and self._visible and self.xs:
             begin: Any = strip_tangents(self.xs[0])._tape
+            tape: Any = found._tape if isinstance(found, Handle) else None
+            alone = tape is begin and not (OPEN or tape.older)
+            if alone and self._leaves.issuperset(tape.imports.values()):
+                return  # mostly: one tape has it all, and imports nothing but the arguments
             leaves = [found] if isinstance(found, Handle) else flatten(found)[0]
             tensors = [x for x in leaves if isinstance(x, Handle)]
             self.outside = _uses_others(tensors, begin.serial, self._leaves)

@@ -224,6 +224,19 @@ def test_a_number_is_a_number():
     assert type(compiled(1.0)) is type(compiled.grad(1.0)) is float
 
 
+def test_the_only_call_of_a_kind_is_told_of():
+    """Nothing is made for a program before the second."""
+    compiled = tg.compile(lambda x: np.sum(x["a"] if type(x) is dict else x))
+    leaf = tg.tensor([1.0, 2.0])
+    for x in (np.ones(3), 2.0, {"a": np.ones((2, 1), np.float32), "b": 1j}, leaf, np.float32(2)):
+        compiled(x)
+    kinds = ["float64 (3,)", "float64", "float32 (2, 1), complex128", "float64 (2,)", "float32"]
+    assert [kind.arguments for kind in compiled.explain().kinds] == kinds * abi.native()
+    assert not compiled._kinds
+    compiled(leaf)
+    assert [kind.total for kind in compiled.explain().kinds] == [2, 1, 1, 1, 1] * abi.native()
+
+
 def test_layouts_are_kinds():
     a = np.arange(12.0).reshape(3, 4)
     f = lambda x: np.sum(np.sin(x) @ np.arange(x.shape[1]))
