@@ -7,10 +7,11 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from tapegrad import func
 from tapegrad.compilation import background, methods
 from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.explanation import Explanation
@@ -190,6 +191,10 @@ class Compiled(Programmed):
 
     def __repr__(self) -> str:
         return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        way = f"; write tg.func.{name}(f)" * (name in func.__all__)
+        raise AttributeError(f"a function of tg.compile has no attribute {name!r}{way}", name=name, obj=self)
 
     def __reduce__(self) -> Any:
         return Compiled, (self.plain, self._argnums, *self._how)

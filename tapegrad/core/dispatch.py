@@ -683,8 +683,15 @@ def wrap_without_history(
 
 def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
     """What an error of NumPy's about shapes is told as."""
-    shapes = ", ".join(str(np.shape(v)) for v in values)
-    return f"{op.name} of operands of shapes {shapes}: {error}"
+    return misfit(op.name, [np.shape(v) for v in values], error)
+
+
+def misfit(name: str, shapes: Sequence[tuple[int, ...]], error: Exception) -> str:
+    """What is said of operands that NumPy does not take together."""
+    words = str(error)
+    if "broadcast" in words:
+        words = "counted from the last, axes are equal or one is 1; x[:, None] adds an axis"
+    return f"{name} of operands of shapes {', '.join(map(str, shapes))}: {words}"
 
 
 class _OfPandas(type):

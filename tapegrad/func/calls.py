@@ -233,7 +233,11 @@ class Call:
         args = list(self._args)
         for k, part in zip(self._places, self._trees(leaves), strict=True):
             args[k] = part
-        found = self.f(*args, **self._kwargs)
+        try:
+            found = self.f(*args, **self._kwargs)
+        except TypeError as error:
+            self._note_lists(error)
+            raise
         self.check_returned(found)
         if not has_aux:
             return found, None
@@ -242,6 +246,16 @@ class Call:
                 f"{self.what}: has_aux=True takes a function of (value, aux), found {_kind(found)}"
             )
         return found
+
+    def _note_lists(self, error: TypeError) -> None:
+        """Say where the function got a list of Tensors, as it was given one of numbers."""
+        for k in self._places:
+            x = self._args[k]
+            if type(x) in (list, tuple) and x and all(isinstance(part, (int, float)) for part in x):
+                error.add_note(
+                    f"{self.what}: argument {k} is a {type(x).__name__} of numbers; the function gets one "
+                    "of Tensors; pass np.array(x) for it to get one array"
+                )
 
     def check_returned(self, found: Any) -> None:
         """Refuse a function that returns nothing."""

@@ -306,7 +306,7 @@ def _inner_of(g, v):
 
     def impl(g, v):
         if g.shape != v.shape:
-            raise ValueError("a direction has the shape of the argument that it is a direction of")
+            raise ValueError("a direction has another shape than the argument that it is a direction of")
         total = 0.0
         for k in np.ndindex(g.shape):
             total = total + g[k] * v[k]
