@@ -15,6 +15,7 @@ tg.grad(3.0, x) | TypeError | outputs; found float
 tg.grad(np.ones(3), x) | TypeError | outputs; found ndarray
 tg.grad(f(x), np.ones(3)) | TypeError | inputs; found ndarray
 tg.grad(f(x), "x") | TypeError | inputs; found str
+tg.grad(f(x), x.detach()) | GradientError | inputs[0]; (3,); requires_grad=True
 tg.grad(f(x), A) | UnusedInputError | (3, 3); allow_unused=True
 tg.grad(x * 2, x) | ShapeError | (3,); reduce it to a scalar
 tg.grad(x * 2, x, np.ones(4)) | ShapeError | (4,); (3,)

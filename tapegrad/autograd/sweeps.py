@@ -269,7 +269,10 @@ def inputs_of(inputs: Differentiated, what: str) -> list[Tensor]:
         if not isinstance(x, Tensor):
             raise InputTypeError(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
         if not x.requires_grad:
-            raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
+            raise GradientError(
+                f"{what}[{k}] (shape {x.shape}) does not require grad; make it by tg.tensor(x, "
+                "requires_grad=True), or say x.requires_grad_(), before something is computed from it"
+            )
         if x._tape is STALE:
             refresh_history(x)
     return found

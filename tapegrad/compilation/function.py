@@ -110,9 +110,9 @@ def compile(
 
     Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices
     in them perhaps in another order, and the slope of tanh perhaps by the parts of tanh. Whatever has no
-    place in a program (hooks, writes, ``no_grad``, derivatives inside, Functions, operands from outside
-    that require grad) ends it for that call: right, and no quicker. The same is true under another mode,
-    in forward mode, and with ``TAPEGRAD_ABI=portable``.
+    place in a program (hooks, ``no_grad``, derivatives inside, Functions, writes to what comes from outside,
+    operands from there that require grad) ends it for that call: right, and no quicker. The same is true
+    under another mode, in forward mode, and with ``TAPEGRAD_ABI=portable``.
 
     The Tensors of a program live until its call ends: a weak reference does not see one die before.
 
