@@ -73,13 +73,24 @@ def call(
 
 def _error_for_plain_numbers(function: Differentiable, args: Sequence[Any]) -> NumbaError | None:
     """Return Numba's own error where the function is none of Numba's in the first place."""
-    kinds = [_plain(typeof(x)) for x in args]
+    kinds = [_kind(function, k, x) for k, x in enumerate(args)]
     try:
         if function.primal.targetoptions.get("nopython"):
             function.values.get_call_template(kinds, {})
     except NumbaError as error:
         return error
     return None
+
+
+def _kind(function: Differentiable, k: int, x: Any) -> Type:
+    """The type of an argument without derivatives; refuses what is none of compiled code's."""
+    try:
+        return _plain(typeof(x))
+    except ValueError:
+        raise TypeError(
+            f"tg.njit: argument {k} of {function.__name__} is of type {type(x).__name__}, which compiled "
+            "code does not take; pass numbers, arrays, and tuples of these"
+        ) from None
 
 
 def _plain(kind: Type) -> Type:

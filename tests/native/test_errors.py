@@ -123,6 +123,8 @@ def test_of_a_derivative_the_call_on_the_users_line_is_named():
     for wrong, found in ((np.arange(2), "int64"), ([1.0, 2.0], "list")):
         with pytest.raises(UnsupportedOpError, match=rf"a float .* found .*{found}.*\n.*astype\(float\)"):
             gradient(wrong)
+    with pytest.raises(TypeError, match=r"argument 0 of <lambda> is of type dict.* tuples of these"):
+        gradient({"a": 1.0})
 
 
 def test_refused_in_a_helper():
