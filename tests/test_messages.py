@@ -188,6 +188,7 @@ with tg.no_grad(): y = f(x)¶y.backward() | GradientError | computed under no_gr
 tg.func.value_and_grad(f(x)) | TypeError | found Tensor; tg.func.value_and_grad(f)(x)
 np.random.default_rng(0).normal(s) | BorderError | np.asarray; .item()
 x[[0, 5]] | IndexError | index 5; (3,)
+tg.func.jet(f, a, a) | TypeError | tuple of arguments; jet(f, (x,), ([v, w],))
 x > np.ones(4) | ShapeError | greater; (3,), (4,); x[:, None] adds an axis
 A * np.ones((2, 3)) | ShapeError | multiply; (3, 3), (2, 3); equal or one is 1
 float(x) | BorderError | (3,); use .detach().numpy()
