@@ -813,7 +813,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = Fals
     dtype : dtype, optional
         NumPy's choice by default: float64 for Python floats.
     requires_grad : bool, optional
-        Whether operations on it are recorded. Needs float64 or float32.
+        Whether operations on it are recorded. Needs floats of 32 bits or more, or complex numbers.
 
     Returns
     -------
