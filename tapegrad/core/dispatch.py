@@ -29,7 +29,7 @@ from tapegrad.core.base import (
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode, Packing, _enabled, in_force
 from tapegrad.core.storage import DUAL, OPEN, STALE
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -240,7 +240,7 @@ def _applied(
                 value = forward.value(op, values, attrs)
         else:
             value = forward.value(op, values, attrs)
-    except np.linalg.LinAlgError:
+    except (np.linalg.LinAlgError, UnsupportedOpError):
         raise
     except ValueError as error:
         raise ShapeError(describe_mismatch(op, values, error)) from error

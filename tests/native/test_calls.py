@@ -283,6 +283,8 @@ def test_random_functions_have_no_second_derivative_unless_told():
         (g,) = tg.grad(tg.njit(function)(x), x, create_graph=True)
         with pytest.raises(UnsupportedOpError, match="draws random numbers"):
             tg.grad(g, x)
+    with pytest.raises(UnsupportedOpError, match=r"^a second derivative runs noisy again"):
+        tg.func.jvp(lambda x: tg.njit(noisy)(x) * 1.0)(2.0, 1.0)
     (g,) = tg.grad(tg.njit(noisy, rerun=True)(x), x, create_graph=True)
     assert np.isfinite(tg.grad(g, x)[0].item())
 
