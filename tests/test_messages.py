@@ -1,5 +1,6 @@
 """What is said to common mistakes: each names what was asked, what was found and what to write instead."""
 
+import numpy as np
 import pytest
 
 import tapegrad as tg
@@ -225,6 +226,12 @@ def test_a_list_of_numbers_is_told_of_as_such():
         tg.func.grad(lambda x: (x**2).sum())([1.0, 2.0])
     (note,) = caught.value.__notes__
     assert "argument 0 is a list of numbers" in note and "np.array(x)" in note
+
+
+def test_a_write_to_an_element_of_a_plain_array_is_told_of_as_such():
+    with pytest.raises(ValueError, match="array element") as caught:
+        tg.func.grad(lambda x: np.zeros(2).__setitem__(0, x[1]))(np.ones(2))
+    assert "tg.zeros(shape)" in caught.value.__notes__[0]
 
 
 def test_other_names_are_none_of_ours():

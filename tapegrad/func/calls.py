@@ -15,7 +15,7 @@ from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import tangents_on
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import STALE
-from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.kernels import abi
@@ -237,6 +237,13 @@ class Call:
             found = self.f(*args, **self._kwargs)
         except TypeError as error:
             self._note_lists(error)
+            raise
+        except ValueError as error:
+            if isinstance(error.__cause__, BorderError):  # which NumPy tells of in its own words
+                error.add_note(
+                    f"{self.what}: the function writes a Tensor to an element of a plain array; "
+                    "make that array by tg.zeros(shape)"
+                )
             raise
         self.check_returned(found)
         if not has_aux:
