@@ -690,7 +690,7 @@ def misfit(name: str, shapes: Sequence[tuple[int, ...]], error: Exception) -> st
     """What is said of operands that NumPy does not take together."""
     words = str(error)
     if "broadcast" in words:
-        words = "counted from the last, axes are equal or one is 1; x[:, None] adds an axis"
+        words = "they broadcast if axes, from the last on, are equal or one is 1; x[:, None] adds an axis"
     return f"{name} of operands of shapes {', '.join(map(str, shapes))}: {words}"
 
 

@@ -395,7 +395,7 @@ def _shape(context: Context, builder: Builder, operands: Sequence[Operand]) -> l
                 builder.icmp_signed("!=", extent, one), builder.icmp_signed("!=", extent, whole)
             )
             with builder.if_then(wrong, likely=False):
-                message = "shapes of arrays do not fit: on each axis they are equal, or one is 1"
+                message = "arrays do not broadcast: on each axis their sizes are equal, or one is 1"
                 context.call_conv.return_user_exc(builder, ValueError, (message,))
         found.append(whole)
     return found

@@ -342,7 +342,7 @@ def outside(x):
 @pytest.mark.parametrize(
     ("f", "error", "words"),
     [
-        (wrong_size, ValueError, "shapes of arrays do not fit"),
+        (wrong_size, ValueError, "arrays do not broadcast"),
         (negative, ValueError, "negative number of elements"),
         (outside, IndexError, "index 5 is out of bounds for axis 0 with size 5: outside writes to u"),
     ],
