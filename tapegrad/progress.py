@@ -101,7 +101,7 @@ def announced(what: str, hint: str = "") -> Iterator[None]:
 
 def _say(text: str) -> None:
     log.info(text)
-    if log.level <= logging.INFO and watched():  # unless its level says that nobody wants to know
+    if (not log.level or log.isEnabledFor(logging.INFO)) and watched():  # another level asks for silence
         with suppress(OSError, ValueError):  # a terminal that is gone is no reason to fail
             sys.stderr.write(f"tapegrad: {text}\n")
             sys.stderr.flush()
