@@ -73,7 +73,7 @@ def map(
         By default a thread for each processor.
     chunk_size : int, optional
         How many members are sent together; by default such that there are at most 128 chunks, of which
-        several are sent together where the first takes less than five times as long as sending it.
+        several are sent together where the first takes less than twenty times as long as sending it.
     retries : int, optional
         How often a worker may die; its members are computed again by others. See `RenewingExecutor`.
     progress : bool, optional
@@ -91,8 +91,8 @@ def map(
 
     Notes
     -----
-    The first error of `f`, in the order of members, is raised as it is; from Python 3.11 on with a note that
-    says which member it is of. What has not begun by then is cancelled.
+    The first error of `f`, in the order of members, is raised as it is, with a note that says
+    which member it is of. What has not begun by then is cancelled.
 
     Examples
     --------
@@ -353,8 +353,7 @@ def _naming(member: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if hasattr(error, "add_note"):  # from Python 3.11 on
-            error.add_note(f"tapegrad.batch: member {member}")
+        error.add_note(f"tapegrad.batch: member {member}")
         raise
 
 

@@ -1,7 +1,7 @@
 """Progress of what takes long, for whoever looks: a bar, and a word before a long compilation.
 
 Nothing is shown where standard error is no terminal, but in a notebook. The logger "tapegrad" is told of
-compilations in any case, at level INFO.
+compilations in any case, at level INFO; a higher level of its own silences both.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def announced(what: str, hint: str = "") -> Iterator[None]:
 
 def _say(text: str) -> None:
     log.info(text)
-    if watched():
+    if (not log.level or log.isEnabledFor(logging.INFO)) and watched():  # another level asks for silence
         with suppress(OSError, ValueError):  # a terminal that is gone is no reason to fail
             sys.stderr.write(f"tapegrad: {text}\n")
             sys.stderr.flush()

@@ -503,11 +503,12 @@ class Tensor(ArrayMethods):
                 ("carries a tangent", "") if has_tangent(self) else ("requires grad", " or tg.no_grad()")
             )
             package, called = asking()
+            one = ".item(), " * (self.size == 1)
             joined = "tg.array([...]) or np.stack to join Tensors, tg.zeros(shape) to write into"
             raise BorderError(
                 f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
                 f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "
-                f".item(), .detach().numpy(){mode} for the value, "
+                f"{one}.detach().numpy(){mode} for the value, "
                 f"{INSTEAD.get(what, '') * (not called)}{joined}"
             )
 
@@ -528,6 +529,11 @@ class Tensor(ArrayMethods):
                 raise ValueError(f"a Tensor of dtype {value.dtype} needs a copy to become {dtype}")
             return value.astype(dtype)
         return value.copy() if copy else value
+
+    @property
+    def _numba_type_(self) -> NoReturn:
+        """What Numba asks of an argument, to which it is told here what to do."""
+        raise ValueError("a Tensor: decorate the function with tg.njit, or pass x.detach().numpy()")
 
     def __dlpack__(
         self,
@@ -807,7 +813,7 @@ def tensor(data: Any, dtype: DTypeLike | None = None, requires_grad: bool = Fals
     dtype : dtype, optional
         NumPy's choice by default: float64 for Python floats.
     requires_grad : bool, optional
-        Whether operations on it are recorded. Needs float64 or float32.
+        Whether operations on it are recorded. Needs floats of 32 bits or more, or complex numbers.
 
     Returns
     -------

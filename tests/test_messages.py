@@ -1,5 +1,6 @@
 """What is said to common mistakes: each names what was asked, what was found and what to write instead."""
 
+import numpy as np
 import pytest
 
 import tapegrad as tg
@@ -15,6 +16,7 @@ tg.grad(3.0, x) | TypeError | outputs; found float
 tg.grad(np.ones(3), x) | TypeError | outputs; found ndarray
 tg.grad(f(x), np.ones(3)) | TypeError | inputs; found ndarray
 tg.grad(f(x), "x") | TypeError | inputs; found str
+tg.grad(f(x), x.detach()) | GradientError | inputs[0]; (3,); requires_grad=True
 tg.grad(f(x), A) | UnusedInputError | (3, 3); allow_unused=True
 tg.grad(x * 2, x) | ShapeError | (3,); reduce it to a scalar
 tg.grad(x * 2, x, np.ones(4)) | ShapeError | (4,); (3,)
@@ -187,13 +189,21 @@ with tg.no_grad(): y = f(x)¶y.backward() | GradientError | computed under no_gr
 tg.func.value_and_grad(f(x)) | TypeError | found Tensor; tg.func.value_and_grad(f)(x)
 np.random.default_rng(0).normal(s) | BorderError | np.asarray; .item()
 x[[0, 5]] | IndexError | index 5; (3,)
+tg.func.jet(f, a, a) | TypeError | tuple of arguments; jet(f, (x,), ([v, w],))
+x > np.ones(4) | ShapeError | greater; (3,), (4,); x[:, None] adds an axis
+A * np.ones((2, 3)) | ShapeError | multiply; (3, 3), (2, 3); equal or one is 1
+float(x) | BorderError | (3,); use .detach().numpy()
+numba.njit(lambda x: x[0])(x) | TypingError | argument 0: a Tensor; tg.njit
+tg.func.root(lambda x, a: x - a, lambda a: None)(2.0) | TypeError | root of <lambda>; returned None
+tg.compile(f).jacobian(a) | AttributeError | 'jacobian'; tg.func.jacobian(f)
 """.strip().splitlines()
 
 
 @pytest.mark.parametrize("line", MISTAKES, ids=[line.partition(" | ")[0] for line in MISTAKES])
 def test_what_is_said(line):
     program, kind, words = line.split(" | ")
-    setting = "import copy, math, pickle, numpy as np, scipy, scipy.linalg, scipy.optimize, scipy.special"
+    setting = "import copy, math, numba, pickle, numpy as np"
+    setting += ", scipy, scipy.linalg, scipy.optimize, scipy.special"
     setting += ", scipy.stats, tapegrad as tg"
     setting += ", tapegrad.scipy as ts"
     names = {}
@@ -209,6 +219,19 @@ def test_what_is_said(line):
     assert type(caught.value).__name__ == kind, repr(caught.value)
     said = str(caught.value)
     assert all(word in said for word in words.split("; ")), said
+
+
+def test_a_list_of_numbers_is_told_of_as_such():
+    with pytest.raises(TypeError) as caught:
+        tg.func.grad(lambda x: (x**2).sum())([1.0, 2.0])
+    (note,) = caught.value.__notes__
+    assert "argument 0 is a list of numbers" in note and "np.array(x)" in note
+
+
+def test_a_write_to_an_element_of_a_plain_array_is_told_of_as_such():
+    with pytest.raises(ValueError, match="array element") as caught:
+        tg.func.grad(lambda x: np.zeros(2).__setitem__(0, x[1]))(np.ones(2))
+    assert "tg.zeros(shape)" in caught.value.__notes__[0]
 
 
 def test_other_names_are_none_of_ours():

@@ -92,9 +92,12 @@ def test_compilations_are_announced_before_they_begin(monkeypatch, terminal, cap
     announce(form, "grad(f)", False)
     with caplog.at_level(logging.INFO, "tapegrad"):
         assert form._compiler.compile("args", None) == "args"
-    assert seen == ["tapegrad: compiling grad(f); with tg.njit(cache=True) other processes need not\n"]
+    assert seen == ["tapegrad: compiling grad(f); tg.njit(cache=True) keeps it for later processes\n"]
     assert terminal.getvalue().splitlines()[1:] == ["tapegrad: compiled grad(f) in 0.0 s"]
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
+    with caplog.at_level(logging.ERROR, "tapegrad"):
+        form._compiler.compile("args", None)
+    assert seen[-1] == terminal.getvalue() and len(terminal.getvalue().splitlines()) == 2
 
 
 def test_large_sources_are_announced_when_they_are_compiled(monkeypatch, terminal):

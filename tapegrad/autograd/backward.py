@@ -137,7 +137,7 @@ def grad(
         Each of `grad_outputs` holds several cotangents along an axis in front of the output's, all as many,
         and the results so many gradients. One sweep computes them together.
     materialize_grads : bool, optional
-        Return zeros for such inputs.
+        Return zeros for inputs that no output depends on.
 
     Returns
     -------

@@ -235,7 +235,7 @@ class _Check:
                 at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
                 raise GradcheckError(
                     f"gradcheck: {what} of output {place}, element {int(at[0])}, by input {k}, element "
-                    f"{int(at[1])}, is {a[at]!r}, by differences {n[at]!r}"
+                    f"{int(at[1])}, is {a[at]}, by differences {n[at]}"
                 )
 
     def differences(self, k: int, place: int) -> np.ndarray:

@@ -267,15 +267,18 @@ def inputs_of(inputs: Differentiated, what: str) -> list[Tensor]:
         raise GradientError(f"{what} is empty: name at least one Tensor")
     for k, x in enumerate(found):
         if not isinstance(x, Tensor):
-            raise TypeErrorInput(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
+            raise InputTypeError(f"{what}[{k}] is no Tensor, found {type(x).__name__}")
         if not x.requires_grad:
-            raise GradientError(f"{what}[{k}] (shape {x.shape}) does not require grad")
+            raise GradientError(
+                f"{what}[{k}] (shape {x.shape}) does not require grad; make it by tg.tensor(x, "
+                "requires_grad=True), or say x.requires_grad_(), before something is computed from it"
+            )
         if x._tape is STALE:
             refresh_history(x)
     return found
 
 
-class TypeErrorInput(GradientError, TypeError):
+class InputTypeError(GradientError, TypeError):
     """An input that is no Tensor."""
 
 

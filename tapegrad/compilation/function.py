@@ -7,10 +7,11 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 
+from tapegrad import func
 from tapegrad.compilation import background, methods
 from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.explanation import Calls, Explanation
@@ -110,9 +111,9 @@ def compile(
 
     Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices
     in them perhaps in another order, and the slope of tanh perhaps by the parts of tanh. Whatever has no
-    place in a program (hooks, writes, ``no_grad``, derivatives inside, Functions, operands from outside
-    that require grad) ends it for that call: right, and no quicker. The same is true under another mode,
-    in forward mode, and with ``TAPEGRAD_ABI=portable``.
+    place in a program (hooks, ``no_grad``, derivatives inside, Functions, writes to what comes from outside,
+    operands from there that require grad) ends it for that call: right, and no quicker. The same is true
+    under another mode, in forward mode, and with ``TAPEGRAD_ABI=portable``.
 
     The Tensors of a program live until its call ends: a weak reference does not see one die before.
 
@@ -193,6 +194,10 @@ class Compiled(Programmed):
 
     def __repr__(self) -> str:
         return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        way = f"; write tg.func.{name}(f)" * (name in func.__all__)
+        raise AttributeError(f"a function of tg.compile has no attribute {name!r}{way}", name=name, obj=self)
 
     def __reduce__(self) -> Any:
         return Compiled, (self.plain, self._argnums, *self._how)

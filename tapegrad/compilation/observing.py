@@ -95,7 +95,7 @@ def reads_of(code: CodeType) -> Reads:
             attributes[str(step.argval)] = where
     for name, where in attributes.items():
         if name in REFUSED_METHODS or (name.startswith("__") and name not in SPECIAL):
-            violations.append(Violation(f"uses .{name}, of which nobody sees what it reads or does", where))
+            violations.append(Violation(f"uses .{name}, whose reads and effects cannot be compared", where))
     return Reads(tuple(names), attributes, tuple(violations))
 
 
@@ -186,7 +186,7 @@ class Observer:
                 self.violations.append(Violation("reads a module that is loaded when it is asked for", where))
         elif event == "c_call" and _is_unknown(arg) and _is_users(frame):
             module = f"{arg.__module__}." if arg.__module__ not in (None, "builtins") else ""
-            what = f"calls {module}{arg.__qualname__}, of which nobody sees what it reads or does"
+            what = f"calls {module}{arg.__qualname__}, whose reads and effects cannot be compared"
             self.violations.append(Violation(what, place(code, frame.f_lineno)))
 
 

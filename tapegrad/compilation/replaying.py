@@ -247,7 +247,7 @@ def raise_refused(f: Any, refused: Sequence[str]) -> NoReturn:
     more = f"\n  and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
     raise ReplayError(
         f"tg.compile(replay=True) cannot skip the Python of {getattr(f, '__name__', f)!s}:\n  {named}{more}\n"
-        "Compute outside of it what is no operation on its arguments, and pass what is another value at each "
-        "call as an argument that argnums names; or leave out replay=True: then Python runs at each call, "
-        "and programs still compute its operations"
+        "Move that out of the function, and pass what changes at each call (random numbers, times) as an "
+        "argument that argnums names; or leave out replay=True: then Python runs at each call, and programs "
+        "still compute its operations"
     )

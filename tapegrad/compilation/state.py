@@ -210,7 +210,7 @@ class State:
             kind, Handle
         )
         described = name or f"{kind.__module__}.{kind.__qualname__}"
-        self._refuse(f"reads {described}, of which nobody sees what it reads, does or becomes{hint}", where)
+        self._refuse(f"reads {described}, whose state cannot be compared{hint}", where)
 
     def _walk_container(self, x: Any, where: str) -> None:
         kind = type(x)

@@ -29,7 +29,7 @@ from tapegrad.core.base import (
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode, Packing, _enabled, in_force
 from tapegrad.core.storage import DUAL, OPEN, STALE
-from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops import forward
@@ -240,7 +240,7 @@ def _applied(
                 value = forward.value(op, values, attrs)
         else:
             value = forward.value(op, values, attrs)
-    except np.linalg.LinAlgError:
+    except (np.linalg.LinAlgError, UnsupportedOpError):
         raise
     except ValueError as error:
         raise ShapeError(describe_mismatch(op, values, error)) from error
@@ -683,8 +683,15 @@ def wrap_without_history(
 
 def describe_mismatch(op: Primitive, values: Sequence[Any], error: Exception) -> str:
     """What an error of NumPy's about shapes is told as."""
-    shapes = ", ".join(str(np.shape(v)) for v in values)
-    return f"{op.name} of operands of shapes {shapes}: {error}"
+    return misfit(op.name, [np.shape(v) for v in values], error)
+
+
+def misfit(name: str, shapes: Sequence[tuple[int, ...]], error: Exception) -> str:
+    """What is said of operands that NumPy does not take together."""
+    words = str(error)
+    if "broadcast" in words:
+        words = "they broadcast if axes, from the last on, are equal or one is 1; x[:, None] adds an axis"
+    return f"{name} of operands of shapes {', '.join(map(str, shapes))}: {words}"
 
 
 class _OfPandas(type):

@@ -34,6 +34,7 @@ from tapegrad.core.dispatch import (
     enabled,
     expect_flat,
     is_compared,
+    misfit,
     note_flat,
     note_told,
     position_of_leaf,
@@ -264,8 +265,8 @@ for _f in FLAT:
         try:
             return note_flat(wrap(as_tape_value(decide(_f, *map(operand, args)), _f.__name__)), _f, args)
         except ValueError as error:
-            shapes = ", ".join(str(np.shape(value_of(operand(a)))) for a in args)
-            raise ShapeError(f"{_f.__name__} of operands of shapes {shapes}: {error}") from error
+            shapes = [np.shape(value_of(operand(a))) for a in args]
+            raise ShapeError(misfit(_f.__name__, shapes, error)) from error
 
     UFUNCS[_f] = _flat
 

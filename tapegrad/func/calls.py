@@ -15,7 +15,7 @@ from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import tangents_on
 from tapegrad.core.grad_mode import _enabled, in_force, within
 from tapegrad.core.storage import OPEN, STALE
-from tapegrad.errors import DTypeError, GradientError, ShapeError
+from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
 from tapegrad.kernels import abi
@@ -241,7 +241,18 @@ class Call:
         args = list(self._args)
         for k, part in zip(self._places, self._trees(leaves), strict=True):
             args[k] = part
-        found = self.f(*args, **self._kwargs)
+        try:
+            found = self.f(*args, **self._kwargs)
+        except TypeError as error:
+            self._note_lists(error)
+            raise
+        except ValueError as error:
+            if isinstance(error.__cause__, BorderError):  # which NumPy tells of in its own words
+                error.add_note(
+                    f"{self.what}: the function writes a Tensor to an element of a plain array; "
+                    "make that array by tg.zeros(shape)"
+                )
+            raise
         self.check_returned(found)
         if not has_aux:
             return found, None
@@ -250,6 +261,16 @@ class Call:
                 f"{self.what}: has_aux=True takes a function of (value, aux), found {_kind(found)}"
             )
         return found
+
+    def _note_lists(self, error: TypeError) -> None:
+        """Say where the function got a list of Tensors, as it was given one of numbers."""
+        for k in self._places:
+            x = self._args[k]
+            if type(x) in (list, tuple) and x and all(isinstance(part, (int, float)) for part in x):
+                error.add_note(
+                    f"{self.what}: argument {k} is a {type(x).__name__} of numbers; the function gets one "
+                    "of Tensors; pass np.array(x) for it to get one array"
+                )
 
     def check_returned(self, found: Any) -> None:
         """Refuse a function that returns nothing."""

@@ -77,7 +77,10 @@ class _Equations(Rule):
     def run(self, args: Sequence[Any], asked: bool) -> Any:
         """Call the solver, and look at what it returned."""
         given = args if self.tol is None else copied(args)
-        leaves, structure = flatten(self.solve(*given))
+        found = self.solve(*given)
+        if found is None:
+            raise TypeError(f"{self.name}: the solver returned None; does it lack its return?")
+        leaves, structure = flatten(found)
         outside(leaves, asked, self.name)
         x = structure.build([self._unknown(y) for y in leaves])
         self.look(copied(x), args, asked)

@@ -186,7 +186,12 @@ def jet(
     (1.0, [1.0, 1.0, 1.0])
     """
     primals = list(primals)
-    orders = {len(terms) for terms in series}
+    try:
+        orders = {len(terms) for terms in series}
+    except TypeError:
+        raise TypeError(
+            "jet takes a tuple of arguments and a list of derivatives for each: jet(f, (x,), ([v, w],))"
+        ) from None
     if len(series) != len(primals) or len(orders) != 1 or 0 in orders:
         raise ValueError(
             f"jet: {len(primals)} arguments and derivatives of as many orders for each are wanted, "

@@ -46,8 +46,9 @@ def njit(
     function : function or numba dispatcher
         What to compile, or what Numba has compiled.
     rerun : bool, optional
-        Second and higher derivatives run the function again. One that draws random numbers is refused
-        unless this says that running it again is meant.
+        Second and higher derivatives run the function again, as do matrices of derivatives that take several
+        runs, and derivatives inside of other compiled functions. One that draws random numbers is refused
+        there unless this says that running it again is meant.
     preaccumulate : bool, optional
         For a helper of numbers and tuples of numbers that other compiled functions call: what they record of
         a call is its local Jacobian, a leaf for each result and argument, whatever it computes inside. Pays
@@ -66,8 +67,8 @@ def njit(
     Globals and captured variables, with the contents of arrays, are what they were when the function was
     first compiled, in all its derivatives. ``cache=True`` keeps it and its derivatives in the library's
     cache; it is compiled again if a function that it calls, or a value that it reads, is another one.
-    What takes longer than two seconds to compile is named meanwhile, by the logger ``"tapegrad"``;
-    ``logging.getLogger("tapegrad").setLevel("ERROR")`` silences that.
+    What is compiled for a derivative is named before it begins, on a terminal and in notebooks, and by the
+    logger ``"tapegrad"`` at level INFO; ``logging.getLogger("tapegrad").setLevel("ERROR")`` silences that.
 
     An in-place operation whose operand shares memory with its target (``w[1:] *= w[:-1]``, the `out` of a
     ufunc) is NumPy's, here and in what is called, with arrays and with Tensors: the operand is read before

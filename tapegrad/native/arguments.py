@@ -108,7 +108,7 @@ def _see_that_it_fits(
     ]
     for one, other in zip(*sizes, strict=True):
         with cgutils.if_unlikely(builder, builder.icmp_signed("!=", one, other)):
-            words = "tapegrad: a direction has the shape of the argument that it is a direction of"
+            words = "a direction has another shape than the argument that it is a direction of"
             context.call_conv.return_user_exc(builder, ValueError, (words,))
 
 

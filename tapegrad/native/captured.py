@@ -21,7 +21,7 @@ import numpy as np
 from numba.core import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
-from numba.core.errors import NumbaError
+from numba.core.errors import NumbaError, TypingError
 from numba.core.registry import cpu_target
 from numba.experimental.jitclass.base import JitClassType
 
@@ -48,7 +48,9 @@ def called(value: Any) -> list[Compiled]:
 
 
 def once(primal: Compiled, seen: set[int] | None = None) -> str:
-    """Say what a function does that another run would not repeat; empty if nothing is known."""
+    """Say what a function does that another run would not repeat; empty if it may, or nothing is known."""
+    if getattr(primal, "_tapegrad_rerun", False):
+        return ""
     seen = set() if seen is None else seen
     function = frozen(primal)
     code = function.__code__
@@ -70,6 +72,13 @@ def once(primal: Compiled, seen: set[int] | None = None) -> str:
             names |= set(part.co_names)
     uses_numpy = any(value is np for value in space.globals.values())
     return "draws random numbers" if uses_numpy and "random" in names else ""
+
+
+def refuse_another_run(primal: Compiled, what: str) -> None:
+    """Refuse what runs a function several times, where another run would not repeat what it does."""
+    reason = once(primal)
+    if reason:
+        raise TypingError(f"tapegrad: {what} runs {primal.py_func.__name__} several times, and it {reason}")
 
 
 def recursive(function: python_types.FunctionType) -> bool:

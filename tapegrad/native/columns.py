@@ -135,7 +135,8 @@ def jacfwd(of: CompiledFunction) -> Derivative:
         return slopes(args)
 
     compiled = whole(jacfwd)
-    return Derivative("jacfwd", of, compiled, recorded_by=pushing.jacfwd_stub(of.primal, compiled, LANES))
+    stub = pushing.jacfwd_stub(of.primal, compiled, LANES)
+    return Derivative("jacfwd", of, compiled, (), stub, "jacfwd")
 
 
 @kept
@@ -193,4 +194,4 @@ def jvp_batched(of: CompiledFunction, argnums: int | Sequence[int]) -> Derivativ
 
     compiled, how = whole(jvp), (*moving, "batched")
     stub = pushing.jvp_stub(of.primal, compiled, moving, LANES, batched=True)
-    return Derivative("jvp", of, compiled, how, stub)
+    return Derivative("jvp", of, compiled, how, stub, "jvp of a batch")

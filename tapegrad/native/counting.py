@@ -63,7 +63,7 @@ def zeros(typingctx: TypingContext, shape: Type) -> Emission:
         for extent in extents:
             negative = builder.icmp_signed("<", extent, llvm.Constant(I64, 0))
             with builder.if_then(negative, likely=False):
-                context.call_conv.return_user_exc(builder, ValueError, ("negative dimensions not allowed",))
+                context.call_conv.return_user_exc(builder, ValueError, ("a negative number of elements",))
         value, array = written_array(context, builder, result, extents)
         cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
         return value

@@ -36,6 +36,7 @@ from tapegrad.native.annotations import (
     Value,
 )
 from tapegrad.native.arguments import REAL, entering, leaving, mapped, new_matrix, put_row, sizing
+from tapegrad.native.captured import refuse_another_run
 from tapegrad.native.compiler import piece, whole
 from tapegrad.native.function import CompiledFunction, compile_function
 from tapegrad.native.memory import get, taking, write
@@ -51,14 +52,16 @@ from tapegrad.native.twin import twin_of
 STARRED = (types.StarArgTuple, types.StarArgUniTuple)
 
 
-def _compile_once(compiled: Compiled) -> None:
-    """Let a function of any arguments be compiled once for them.
+def _compile_once(compiled: Compiled, of: CompiledFunction, runs: str) -> None:
+    """Let a function of any arguments be compiled once for them, if it may run `of` as it does.
 
     When compiled code calls it they are a tuple of another type to Numba than when Python does.
     """
     compile_form = compiled.compile
 
     def compile(form: Any) -> Any:
+        if runs:
+            refuse_another_run(of.primal, runs)
         plain = [types.Tuple(list(kind)) if isinstance(kind, STARRED) else kind for kind in form]
         return compile_form(tuple(plain))
 
@@ -311,7 +314,7 @@ def holds_tensors(v: Any) -> bool:
 
 
 class Derivative:
-    """A derivative of a compiled function, itself compiled."""
+    """A derivative of a compiled function, itself compiled; `runs` names one that runs it several times."""
 
     def __init__(
         self,
@@ -320,6 +323,7 @@ class Derivative:
         compiled: Compiled,
         how: tuple[Hashable, ...] = (),
         recorded_by: Code | None = None,
+        runs: str = "",
     ) -> None:
         self.__name__ = self.__qualname__ = f"{name}({of.__name__})"
         self.__wrapped__, self._compiled = of, compiled
@@ -331,7 +335,7 @@ class Derivative:
             recorded_by = nested.stub()
         self._tapegrad_recorded = recorded_by  # what recording code calls
         announce(compiled, self.__name__, of.cached)
-        _compile_once(compiled)
+        _compile_once(compiled, of, runs)
         if of.cached:
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 
@@ -529,7 +533,7 @@ def hessian(of: CompiledFunction) -> Derivative:
     def hessian(*args):
         return second(args)
 
-    return Derivative("hessian", of, whole(hessian))
+    return Derivative("hessian", of, whole(hessian), runs="hessian")
 
 
 @kept
@@ -548,4 +552,4 @@ def hessian_products(of: CompiledFunction) -> Derivative:
             multiply(args[:-1], lanes, found, start, directions)
         return found
 
-    return Derivative("hessian_products", of, whole(hessian_products))
+    return Derivative("hessian_products", of, whole(hessian_products), runs="sparse_hessian")

@@ -19,8 +19,13 @@ from tapegrad.native.border import REAL, crosses
 
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _MET_BEFORE = re.compile(r"During: typing of [^\n]*\n(?=During: typing of )")
+_CALL = re.compile(r"^( *)No implementation of function Function\((.*)\) found for.*\n\s*>>> (.*)$", re.M)
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
+    (r"draws random numbers",
+     "pass what it draws as an argument, or say tg.njit(rerun=True) where each run may draw other numbers"),
+    (r"derivative by argument",
+     "pass floats: x.astype(float) of whole numbers, np.array(x) of a list; or name others by argnums"),
     (r"is no result", "return the numbers that it holds, or arrays and tuples of them"),
     (r"was compiled when",
      "call it with Tensors, or differentiate it, before the value changes; or make the value an argument"),
@@ -68,13 +73,24 @@ def call(
 
 def _error_for_plain_numbers(function: Differentiable, args: Sequence[Any]) -> NumbaError | None:
     """Return Numba's own error where the function is none of Numba's in the first place."""
-    kinds = [_plain(typeof(x)) for x in args]
+    kinds = [_kind(function, k, x) for k, x in enumerate(args)]
     try:
         if function.primal.targetoptions.get("nopython"):
             function.values.get_call_template(kinds, {})
     except NumbaError as error:
         return error
     return None
+
+
+def _kind(function: Differentiable, k: int, x: Any) -> Type:
+    """The type of an argument without derivatives; refuses what is none of compiled code's."""
+    try:
+        return _plain(typeof(x))
+    except ValueError:
+        raise TypeError(
+            f"tg.njit: argument {k} of {function.__name__} is of type {type(x).__name__}, which compiled "
+            "code does not take; pass numbers, arrays, and tuples of these"
+        ) from None
 
 
 def _plain(kind: Type) -> Type:
@@ -107,50 +123,55 @@ def explained(
     Where the function does not compile for plain numbers like the arguments either, it is Numba's own.
     """
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error) or type(error).__name__)
+    text = _MET_BEFORE.sub("", text)  # Numba adds to an error that it meets again the line at hand
     own = None if "tapegrad: " in text else _error_for_plain_numbers(function, args)
     if own is not None:
         return own
-    place = _place_in(text, function)
-    file = place[0] if Path(place[0]).is_absolute() else function.py_func.__code__.co_filename
-    source = linecache.getline(file, place[1]).strip()
-    advice = next(
-        (words for pattern, words in _ADVICE if re.search(pattern, source + " " + reason(text))), None
-    )
+    code, met = function.py_func.__code__, _met_at(text)
+    path, number = (met[1], int(met[2])) if met else (code.co_filename, code.co_firstlineno)
+    file = path if Path(path).is_absolute() else code.co_filename
+    source = linecache.getline(file, number).strip()
+    found = reason(text, met)
+    advice = next((words for pattern, words in _ADVICE if re.search(pattern, f"{source} {found}")), None)
     if advice is None:
         advice = (
             "write it out as loops over numbers, or keep it outside of the function, where Tensors know it"
         )
     return UnsupportedOpError(
-        f"tg.njit: {function.__name__} compiles for plain numbers, but this line cannot be recorded:\n"
-        f"    {source or '(source not at hand)'}    ({place[0]}, line {place[1]})\n"
-        f"Numba found: {reason(text)}\nWhat to do: {advice}."
+        f"tg.njit: {function.__name__} compiles for plain numbers, but "
+        f"{'this line ' if met else ''}cannot be recorded:\n"
+        f"    {source or '(source not at hand)'}    ({path}, line {number})\n"
+        f"Found: {found}\nWhat to do: {advice}."
     )
 
 
-def _place_in(text: str, function: Differentiable) -> tuple[str, int]:
-    """The file and line of the user's that an error is about.
-
-    Numba keeps errors, and adds to one that it meets again the line at hand, behind those that met it before.
-    """
-    text, mine = _MET_BEFORE.sub("", text), str(Path(__file__).parent)
+def _met_at(text: str) -> re.Match[str] | None:
+    """The file and line of the user's that an error is about, where they stand in the text."""
+    mine = str(Path(__file__).parent)
     for pattern in _PLACES:
         for found in pattern.finditer(text):
             path = os.path.abspath(found[1])
-            if "numba" not in Path(path).parts and not path.startswith((mine, "<")):
-                return path, int(found[2])
-    code = function.py_func.__code__
-    return code.co_filename, code.co_firstlineno
+            if "numba" not in Path(path).parts and not path.startswith(mine) and found[1][0] != "<":
+                return found
+    return None
 
 
-def reason(text: str) -> str:
-    """The line of Numba's that says most: the call that it knows nothing for."""
+def reason(text: str, met: re.Match[str] | None = None) -> str:
+    """The line of Numba's that says most: the call on the user's line that it knows nothing for."""
     lines = [line.strip() for line in text.splitlines()]
     ours = [x.partition("tapegrad: ")[2] for x in lines if "tapegrad: " in x]
     if ours:
         return ours[0]
-    calls = [x[4:] for x in lines if x.startswith(">>> ") and _OURS.search(x)]
+    above = text[: met.start()] if met else text
+    place = above.rpartition("\n")[2]
+    indent = place[: len(place) - len(place.lstrip(" "))]  # as deep as the call is told of
+    calls = [
+        found[3].replace("<unknown function>", found[2])
+        for found in _CALL.finditer(above)
+        if (not met or found[1] == indent) and _OURS.search(found[3])
+    ]
     if calls:
-        return f"nothing for {calls[0][:300]}"
+        return f"nothing for {calls[-1][:300]}"
     useful = [x for x in lines if _OURS.search(x) and not x.startswith("def ")]
     chosen = useful[0] if useful else next((x for x in lines[1:] if x and not x.startswith("File")), lines[0])
     return chosen.partition(": %")[0][:300]

@@ -265,7 +265,7 @@ def _whole(context: Context, builder: Builder, target: Target, shape: Sequence[V
     array = arrayobj.make_array(target.kind)(context, builder, target.floats)
     for extent, wanted in zip(shape, cgutils.unpack_tuple(builder, array.shape), strict=True):
         with builder.if_then(builder.icmp_signed("!=", extent, wanted), likely=False):
-            words = "cannot assign slice from input of different size"
+            words = "what is written to a part of an array has another shape than that"
             context.call_conv.return_user_exc(builder, ValueError, (words,))
     return array
 
@@ -395,7 +395,7 @@ def _shape(context: Context, builder: Builder, operands: Sequence[Operand]) -> l
                 builder.icmp_signed("!=", extent, one), builder.icmp_signed("!=", extent, whole)
             )
             with builder.if_then(wrong, likely=False):
-                message = "operands could not be broadcast together"
+                message = "arrays do not broadcast: on each axis their sizes are equal, or one is 1"
                 context.call_conv.return_user_exc(builder, ValueError, (message,))
         found.append(whole)
     return found

@@ -29,7 +29,7 @@ def values(a):
 def symmetric(a):
     """A symmetric matrix whose derivative goes to both halves."""
     if a.shape[0] != a.shape[1]:
-        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+        raise np.linalg.LinAlgError("a square matrix is needed")
     out, scale = np.empty(a.shape, dtype_of(a)), np.abs(values(a)).max() if a.size else 0.0
     for i in range(a.shape[0]):
         out[i, i] = a[i, i]
@@ -57,7 +57,7 @@ def cholesky(a):
             for k in range(j):
                 d = d - out[j, k] * out[j, k]
             if not d > 0.0:
-                raise np.linalg.LinAlgError("Matrix is not positive definite.")
+                raise np.linalg.LinAlgError("the matrix is not positive definite")
             out[j, j] = np.sqrt(d)
             for i in range(j + 1, a.shape[0]):
                 d = s[i, j]
@@ -165,7 +165,7 @@ def matrix_power(a, n):
 
     def impl(a, n):
         if a.shape[0] != a.shape[1]:
-            raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+            raise np.linalg.LinAlgError("a square matrix is needed")
         out = np.zeros(a.shape, dtype_of(a))
         for i in range(a.shape[0]):
             out[i, i] = 1.0

@@ -62,6 +62,8 @@ class CompiledFunction:
         self.primal, self.rerun, self.cached = primal, rerun, cached
         self.values = copying(primal)
         primal._tapegrad_cached = cached
+        if rerun:
+            primal._tapegrad_rerun = True
         hold(primal)
         self.py_func = source_of(primal)
         self.once = ""  # what it does that another run would not repeat
@@ -151,7 +153,7 @@ class CompiledFunction:
     ) -> Any:
         outgrow()  # before another form is compiled
         if not self._looked:
-            self.once = "" if self.rerun else once(self.primal)
+            self.once = once(self.primal)
             self._looked = True
         distinct = list({id(x): x for x in active}.values())
         operands = list(map(_of_now, distinct))

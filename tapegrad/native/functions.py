@@ -662,7 +662,7 @@ def diff(a, n=1):
 
     def impl(a, n=1):
         if n < 0:
-            raise ValueError("diff(): order must be non-negative")
+            raise ValueError("np.diff: n is a number of differences, 0 or more")
         out = a.copy()
         for _ in range(n):
             out = out[..., 1:] - out[..., :-1]

@@ -263,7 +263,7 @@ def _factored(a):
         for j in range(n):
             lu[i, j] = value_of(a[i, j])
     if not factor(lu, rows):
-        raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+        raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
     return lu, rows
 
 
@@ -365,7 +365,7 @@ def inv(a):
 
     def impl(a):
         if a.shape[0] != a.shape[1]:
-            raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+            raise np.linalg.LinAlgError("a square matrix is needed")
         if block is not None and a.shape[0] > SUBSTITUTED:
             return block(a.shape, a)
         return small(a)
@@ -382,7 +382,7 @@ def triangular(lu):
     """
     n, sign, size, row, column = lu.shape[0], 1.0, 0.0, 0, 0
     if n != lu.shape[1]:
-        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+        raise np.linalg.LinAlgError("a square matrix is needed")
     for i in range(n):
         for j in range(n):
             size, row, column = _larger(lu, i, j, size, row, column)

@@ -38,7 +38,7 @@ from tapegrad.native.annotations import (
 )
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
-from tapegrad.native.captured import once
+from tapegrad.native.captured import refuse_another_run
 from tapegrad.native.compiler import token, twin_of
 from tapegrad.native.functions import overload_recorded
 from tapegrad.native.loading import checkpoint_loop
@@ -163,9 +163,7 @@ def _checked(step: Type, state: Type, args: Type) -> tuple[Compiled, Sequence[Ty
     if not isinstance(step, types.Dispatcher):
         raise TypingError("tapegrad: checkpoint_loop takes a step compiled by tg.njit or numba.njit")
     primal: Compiled = getattr(step.dispatcher, "_tapegrad_of", step.dispatcher)
-    reason = once(primal)
-    if reason:
-        raise TypingError(f"tapegrad: a step of checkpoint_loop runs several times, and this one {reason}")
+    refuse_another_run(primal, "checkpoint_loop")
     real = isinstance(state, types.Array) and state.dtype == types.float64
     if not real and not is_active_array(state):
         raise TypingError(f"tapegrad: the state of a checkpoint_loop is an array of float64, found {state}")

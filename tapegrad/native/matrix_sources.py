@@ -70,7 +70,7 @@ substitute = by_products("systems") if COMPONENTS == 1 else None  # a third of t
 def result(x, y, where):
     factors, pivots, singular = factored(x)
     if singular:
-        raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+        raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
     return over(widened(y), x, False, factors, pivots), x, factors, pivots
 
 
@@ -98,7 +98,7 @@ def give(tape, ct, known, given):
         x = turned(x)
         factors, pivots, singular = factored(x)
         if singular:
-            raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+            raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
         back = over(ct, x, False, factors, pivots)
     else:
         back = transposed(ct, x, factors, pivots)
@@ -118,7 +118,7 @@ INV = Source(
 def result(x, where):
     factors, pivots, singular = factored(x)
     if singular:
-        raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+        raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
     one = np.zeros(COMPONENTS)
     one[0] = 1.0
     return (over(multiple_of_identity(one, x.shape[1]), x, False, factors, pivots),)
@@ -167,7 +167,7 @@ def result(x, where):
         for j in range(i + 1):
             first[0, i, j] = s[0, i, j]
     if dpotrf(UPPER, n, first[0], n, 0):
-        raise np.linalg.LinAlgError("Matrix is not positive definite.")
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
     out = widened(first)
     for _ in range(LEVELS):
         rest = s.copy()

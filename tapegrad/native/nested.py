@@ -21,6 +21,7 @@ from tapegrad.native.algebra import Spec, components
 from tapegrad.native.annotations import Code, Compiled, Intrinsic, Namespace, Type
 from tapegrad.native.arrays import is_active_array
 from tapegrad.native.blocks import addressed, came, drop_of, inner_njit, keep, loading, pushed
+from tapegrad.native.captured import refuse_another_run
 from tapegrad.native.compiler import piece, token, twin_of
 from tapegrad.native.forms import holds_active
 from tapegrad.native.loop import gathered, tape_of
@@ -305,7 +306,7 @@ def _inner_of(g, v):
 
     def impl(g, v):
         if g.shape != v.shape:
-            raise ValueError("a direction has the shape of the argument that it is a direction of")
+            raise ValueError("a direction has another shape than the argument that it is a direction of")
         total = 0.0
         for k in np.ndindex(g.shape):
             total = total + g[k] * v[k]
@@ -329,8 +330,12 @@ def weighted(primal: Compiled, count: int, paths: tuple[str, ...]) -> Compiled:
     return found
 
 
-def check(name: str, kinds: Sequence[Type]) -> None:
-    """Refuse other arguments of a derivative that is recorded than real numbers and arrays of such."""
+def check(name: str, primal: Compiled, kinds: Sequence[Type]) -> None:
+    """Refuse other arguments of a derivative that is recorded than real numbers and arrays of such.
+
+    Its own derivative runs the function again.
+    """
+    refuse_another_run(primal, f"the derivative of {name}")
     for kind in kinds:
         number = is_active(kind) or isinstance(kind, PASSIVE)
         array = isinstance(kind, types.Array) and is_active_array(kind) >= holds_active(kind)
@@ -407,7 +412,7 @@ class Nested:
             others = "grad, value_and_grad, hvp, hessian, vjp, jvp and jacfwd"
             raise TypingError(f"tapegrad: {self.name} is not recorded; {others} of a function are")
         several, count = len(self.moving) > 1, len(kinds) - (self.name == "hvp")
-        check(self.name, kinds[:count])
+        check(self.name, self.primal, kinds[:count])
         last = f"args[{count}]"
         directions = [f"{last}[{q}]" if several else last for q in range(len(self.moving))]
         text = form.format(
@@ -432,7 +437,7 @@ class Nested:
             rest = [types.Array(types.float64, x.ndim, "C") if isinstance(x, types.Array) else types.float64]
         elif rest and len(self.moving) > 1:
             rest = list(rest[0])
-        check(self.name, rest)
+        check(self.name, self.primal, rest)
         ways = self.recorded, self.releasing
         block = Block(self.primal, *ways, self.moving, 1 if rest else 0, [*given, *rest])
         return piece(block.value(self.part))

@@ -150,6 +150,6 @@ def _matrix_norm(x, ord, order):
         best = _extreme(x, u0, d, vt0, d[0] if ord == 2 else d[-1], order)
         return best
     if ord != 1 and ord != -1 and ord != np.inf and ord != -np.inf:
-        raise ValueError("Invalid norm order for matrices.")
+        raise ValueError("np.linalg.norm of a matrix: ord is 1, 2, inf, those negated, or a name")
     sums = SUM(np.abs(x), 0 if abs(ord) == 1 else 1)
     return MAX(sums) if ord > 0 else MIN(sums)

@@ -11,7 +11,7 @@ from tapegrad.progress import announced
 
 def announce(compiled: Compiled, what: str, cached: bool) -> None:
     """Let a function say what it is whenever a form of it is compiled, and not found in the cache."""
-    hint = "" if cached else "; with tg.njit(cache=True) other processes need not"
+    hint = "" if cached else "; tg.njit(cache=True) keeps it for later processes"
     compiler = compiled._compiler
     compile_form = compiler.compile  # which Numba calls when it has looked into the cache
 

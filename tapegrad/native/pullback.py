@@ -474,7 +474,7 @@ def _stub(of: Recorder) -> Code:
         names = ", ".join(f"x{k}" for k in range(len(kinds)))
         given = "".join(f"args[{k}], " for k in range(len(kinds)))
         if any(map(has_derivative, kinds)):
-            check("vjp", kinds)
+            check("vjp", of.primal, kinds)
             block = _Recording(of.primal, of.moving, kinds)
             twin, n = twin_of(of.primal, block.spec), len(kinds)
             space["twin"] = releasing(twin, n, range(n + 1))

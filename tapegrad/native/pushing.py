@@ -307,7 +307,7 @@ def jvp_stub(
         given = list(args[-1]) if len(moving) > 1 and isinstance(args[-1], types.BaseTuple) else [args[-1]]
         if not any(map(has_derivative, [*kinds, *given])):
             return lambda *args: plain(*args)
-        check("jvp", [*kinds, *given])
+        check("jvp", primal, [*kinds, *given])
         if batched and not all(isinstance(kind, types.Array) for kind in given):
             raise TypingError(
                 f"tapegrad: directions of a batch are arrays with an axis in front; found {given}"
@@ -372,7 +372,7 @@ def jacfwd_stub(primal: Compiled, plain: Compiled, lanes: int) -> Code:
         kinds, n = list(args), len(args)
         if not any(map(has_derivative, kinds)):
             return lambda *args: plain(*args)
-        check("jacfwd", kinds)
+        check("jacfwd", primal, kinds)
         several = isinstance(kinds[0], types.Array)
         kinds.append(types.Array(types.float64, kinds[0].ndim + 1 if several else 1, "C"))
         block = piece(_Pushing(primal, (0,), kinds, lanes if several else 1).value(component))

@@ -334,11 +334,11 @@ def bincount(a, weights=None, minlength=0):
 
     def impl(a, weights=None, minlength=0):
         if a.size != weights.size:
-            raise ValueError("bincount(): weights and list don't have the same length.")
+            raise ValueError("np.bincount: a weight for each number is needed")
         size = minlength
         for k in a:
             if k < 0:
-                raise ValueError("bincount(): first argument must be non-negative")
+                raise ValueError("np.bincount: numbers of bins are 0 or more")
             size = max(size, k + 1)
         out = np.zeros(size, dtype_of(weights))
         for i in range(a.size):
@@ -420,7 +420,7 @@ def vander(x, N=None, increasing=False):
     def impl(x, N=None, increasing=False):
         count = x.size if square else int(N)
         if count < 0:
-            raise ValueError("Negative dimensions are not allowed")
+            raise ValueError("np.vander: N is a number of columns, 0 or more")
         out = np.empty((x.size, count), dtype_of(x))
         for i in range(x.size):
             for j in range(count):

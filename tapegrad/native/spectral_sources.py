@@ -129,9 +129,9 @@ def result(x, where):
     """Eigenvalues in the first row, and below them the vectors, of length 1."""
     n = x.shape[1]
     if n != x.shape[2]:
-        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square.")
+        raise np.linalg.LinAlgError("a square matrix is needed")
     if not np.isfinite(x[0]).all():
-        raise np.linalg.LinAlgError("Array must not contain infs or NaNs.")
+        raise np.linalg.LinAlgError("the matrix holds an infinity or nan")
     columns, rows = turned(x[:1]), np.empty((1, n, n))
     real, imaginary, work = np.empty(n), np.empty(n), np.empty(72 * n + 4200)
     if dgeev(PLAIN, VECTORS, n, columns, n, real, imaginary, rows, n, rows, n, work, work.size, 0):

@@ -117,7 +117,7 @@ def record(a, b, target, kind):
     if not factored(lu, rows, given[0], False):
         if tape == 0:
             free(start)
-        raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+        raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
     y, x = array_at(b_at + 8, (COMPONENTS, n, m), np.float64), array_at(x_at, (COMPONENTS, n, m), np.float64)
     for k in range(COMPONENTS):
         correct(y, k, given, x, False)
@@ -160,7 +160,7 @@ def reverse(cotangents, number, at):
             for k in range(COMPONENTS):
                 given[k, e] = ct[e, k] + 0.0
         if not factored(lu, rows, a[0], True):  # those of the matrix lose digits where it is badly scaled
-            raise np.linalg.LinAlgError("Matrix is singular to machine precision.")
+            raise np.linalg.LinAlgError("the matrix is singular: a pivot of its elimination is 0")
         z = array_at(ct_at, (COMPONENTS, n, m), np.float64)  # in the place of what has been read
         for k in range(COMPONENTS):
             correct(y, k, a, z, True)

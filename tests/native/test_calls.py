@@ -283,8 +283,26 @@ def test_random_functions_have_no_second_derivative_unless_told():
         (g,) = tg.grad(tg.njit(function)(x), x, create_graph=True)
         with pytest.raises(UnsupportedOpError, match="draws random numbers"):
             tg.grad(g, x)
+    with pytest.raises(UnsupportedOpError, match=r"^a second derivative runs noisy again"):
+        tg.func.jvp(lambda x: tg.njit(noisy)(x) * 1.0)(2.0, 1.0)
     (g,) = tg.grad(tg.njit(noisy, rerun=True)(x), x, create_graph=True)
     assert np.isfinite(tg.grad(g, x)[0].item())
+
+
+def test_what_runs_a_random_function_several_times_is_refused_unless_told():
+    def noisy(x):
+        return x * x * np.random.normal()  # noqa: NPY002
+
+    gradient = tg.func.grad(tg.njit(noisy))
+    for several in (
+        tg.func.hessian(tg.njit(noisy)),
+        tg.func.jacfwd(tg.njit(noisy)),
+        lambda x: tg.func.jvp(tg.njit(noisy), batched=True)(x, np.ones(5)),
+        tg.func.grad(tg.njit(lambda x: gradient(x) * 2.0)),
+    ):
+        with pytest.raises(UnsupportedOpError, match=r"(?s)draws random numbers.*pass what it draws"):
+            several(1.0)
+    assert np.isfinite(tg.func.hessian(tg.njit(noisy, rerun=True))(1.0))
 
 
 TABLE = np.array([2.0, 3.0])

@@ -184,7 +184,7 @@ def test_what_is_compiled_is_named_before(monkeypatch, caplog, cached):
     gradient, x = tg.func.grad(compiled), tg.tensor(2.0, requires_grad=True)
     with caplog.at_level(logging.INFO, "tapegrad"):
         gradient(2.0), compiled(x)
-        advice = "" if cached else "; with tg.njit(cache=True) other processes need not"
+        advice = "" if cached else "; tg.njit(cache=True) keeps it for later processes"
         said = [f"compiling {what}{advice}" for what in ("grad(cost)", "the recording form of cost")]
         assert [record.getMessage() for record in caplog.records] == said
         caplog.clear()

@@ -115,6 +115,18 @@ def test_an_error_that_numba_keeps_is_of_the_line_at_hand():
             tg.njit(function)(x, np.zeros(4))
 
 
+@pytest.mark.quick
+def test_of_a_derivative_the_call_on_the_users_line_is_named():
+    gradient = tg.func.grad(tg.njit(lambda x: np.float32(x[0]) * x[1]))
+    with pytest.raises(UnsupportedOpError, match=r"np.float32\(x.*\nFound: nothing for float32\(active_"):
+        gradient(np.ones(2))
+    for wrong, found in ((np.arange(2), "int64"), ([1.0, 2.0], "list")):
+        with pytest.raises(UnsupportedOpError, match=rf"a float .* found .*{found}.*\n.*astype\(float\)"):
+            gradient(wrong)
+    with pytest.raises(TypeError, match=r"argument 0 of <lambda> is of type dict.* tuples of these"):
+        gradient({"a": 1.0})
+
+
 def test_refused_in_a_helper():
     helper = numba.njit(small_complex_array)
 

@@ -342,8 +342,8 @@ def outside(x):
 @pytest.mark.parametrize(
     ("f", "error", "words"),
     [
-        (wrong_size, ValueError, "operands could not be broadcast together"),
-        (negative, ValueError, "negative dimensions not allowed"),
+        (wrong_size, ValueError, "arrays do not broadcast"),
+        (negative, ValueError, "negative number of elements"),
         (outside, IndexError, "index 5 is out of bounds for axis 0 with size 5: outside writes to u"),
     ],
 )

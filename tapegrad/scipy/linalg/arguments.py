@@ -18,7 +18,7 @@ def given(x: Operand, check_finite: bool = True, axes: int = 0) -> TensorOrArray
     """An argument as a Tensor or array of floating-point numbers of at least so many axes."""
     x = tensor_of(x)
     if check_finite and not decide(_are_finite, x):
-        raise ValueError("array must not contain infs or NaNs")
+        raise ValueError("an argument holds an infinity or nan; check_finite=False lets it pass")
     like = like_of(x)
     if np.ndim(like) < axes:
         raise ShapeError(f"an array of at least {axes} axes is needed, found shape {np.shape(like)}")
