@@ -22,17 +22,29 @@ elif "PYTEST_XDIST_WORKER" not in os.environ:  # else it is there; before tapegr
     atexit.register(shutil.rmtree, os.environ["TAPEGRAD_CACHE"], ignore_errors=True)
 
 
+gc.set_threshold(*gc.get_threshold()[:2], 100)  # what compiles holds what it made, millions of objects
+
+
 @pytest.fixture
 def random():
     """A generator seeded alike for every test."""
     return np.random.default_rng(20240611)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _modules_are_not_collected_again():
+def collected_for_good():
     """What modules and Numba's kernels hold stays to the end: to visit it again took a tenth of a run."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules_are_not_collected_again():
+    collected_for_good()
+
+
+def pytest_runtest_logfinish():
+    if gc.get_count()[2] >= 10:  # of a test that has made some 70,000 objects and left them
+        collected_for_good()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -47,14 +47,13 @@ def test_products_of_broadcast_operands(n, dtype):
         shape = 3, rows, n
         for axes in ALONG:
             small = tuple(1 if d in axes else m for d, m in enumerate(shape))
-            for a, b in zip(
-                laid_out(drawn(random, small, dtype)), laid_out(drawn(random, shape, dtype)), strict=True
-            ):
+            a, b, seed = (drawn(random, size, dtype) for size in (small, shape, shape))
+            by_a, by_b = added_up(seed * np.conj(b), small), seed * np.conj(a)
+            for a, b in zip(laid_out(a), laid_out(b), strict=True):
                 x, y = tg.tensor(a, requires_grad=True), tg.tensor(b, requires_grad=True)
-                seed = drawn(random, shape, dtype)
                 dx, dy = tg.grad(x * y, [x, y], seed)
-                check(dx, added_up(seed * np.conj(b), small), dtype)
-                check(dy, seed * np.conj(a), dtype)
+                check(dx, by_a, dtype)
+                check(dy, by_b, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -76,16 +75,18 @@ def test_sums_and_their_squares(n, dtype):
 def test_exchanged_axes_and_casts(n, dtype):
     random, other = np.random.default_rng(n), np.complex128 if np.dtype(dtype).kind == "c" else np.float64
     for rows in ROWS:
-        for a in laid_out(drawn(random, (3, rows, n), dtype)):
-            for first, second in ((0, 1), (0, 2), (1, 2)):
+        shape, exchanges = (3, rows, n), ((0, 1), (0, 2), (1, 2))
+        dense, scale = drawn(random, shape, dtype), drawn(random, (rows, 1), other)
+        seeds = [drawn(random, np.swapaxes(dense, *axes).shape, dtype) for axes in exchanges]
+        seed_of_cast = drawn(random, shape, other)
+        for a in laid_out(dense):
+            for axes, seed in zip(exchanges, seeds, strict=True):
                 x = tg.tensor(a, requires_grad=True)
-                seed = drawn(random, np.swapaxes(a, first, second).shape, dtype)
-                (dx,) = tg.grad(np.swapaxes(x, first, second) * 3.0, [x], seed)
-                check(dx, 3 * np.swapaxes(seed, first, second), dtype)
-            x, scale = tg.tensor(a, requires_grad=True), drawn(random, (rows, 1), other)
-            seed = drawn(random, a.shape, other)
-            (dx,) = tg.grad(x * scale, [x], seed)
-            check(dx, seed * np.conj(scale), dtype)
+                (dx,) = tg.grad(np.swapaxes(x, *axes) * 3.0, [x], seed)
+                check(dx, 3 * np.swapaxes(seed, *axes), dtype)
+            x = tg.tensor(a, requires_grad=True)
+            (dx,) = tg.grad(x * scale, [x], seed_of_cast)
+            check(dx, seed_of_cast * np.conj(scale), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
