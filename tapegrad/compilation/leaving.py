@@ -122,8 +122,6 @@ class Leaver(Follower):
                 self.note_order(x, event.order)
             if event.told:
                 self.note_told(x, event.told)
-            if event.of_function:
-                self.note_function(x)
             self._recorded.append(x)
 
     def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
@@ -263,4 +261,3 @@ class Leaver(Follower):
     note_several = _handed_on("note_several")
     note_order = _handed_on("note_order")
     note_told = _handed_on("note_told")
-    note_function = _handed_on("note_function")

@@ -60,8 +60,6 @@ class Trace(NamedTuple):
         The numbers of those that are one of several views.
     orders, told
         What tells the places of elements that operations take, and words of warnings, by their number.
-    of_functions
-        The numbers of those that NumPy's function of powers has applied.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -74,7 +72,6 @@ class Trace(NamedTuple):
     several: set[int]
     orders: dict[int, Callable[..., Any]]
     told: dict[int, str]
-    of_functions: set[int]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -111,7 +108,7 @@ class Trace(NamedTuple):
             if self.writes:
                 owners[serial, at] = len(events) if writes is None else writes
             known.add(serial, at, len(events))
-            more = k in self.several, self.orders.get(k), self.told.get(k, ""), k in self.of_functions
+            more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, view, call, not entry[-1], writes, *more))
             events.addresses.append(handle)
         events.settle()
