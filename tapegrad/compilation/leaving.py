@@ -127,7 +127,8 @@ class Leaver(Follower):
     def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
         """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
         flat = () if self.learner is None else self.learner.flat()
-        return held(seen, chain(self.results, self.arguments, self._recorded, (self._pending,), flat), but)
+        ours = self.results, self.arguments, self._recorded, (self._pending,), self._filled, self._shown
+        return held(seen, chain(*ours, flat), but)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
