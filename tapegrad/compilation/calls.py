@@ -229,7 +229,9 @@ class Comparison:
             if not self._has_others(k, kinds):
                 return False  # of no other operand it has its dtype
         changed = weak is not (known in PYTHON_S)
-        if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(self._program, k, q)):
+        if changed and (type(value) is complex or buffer.dtype.char != "d"):
+            return False
+        if changed and not is_same_for_numbers(self._program, k, q):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
