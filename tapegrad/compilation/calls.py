@@ -229,7 +229,9 @@ class Comparison:
             if not self._has_others(k, kinds):
                 return False  # of no other operand it has its dtype
         changed = weak is not (known in PYTHON_S)
-        if changed and (buffer.dtype.char != "d" or not is_same_for_numbers(self._program, k, q)):
+        if changed and (type(value) is complex or buffer.dtype.char != "d"):
+            return False
+        if changed and not is_same_for_numbers(self._program, k, q):
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
@@ -312,11 +314,15 @@ def is_constant(x: Handle) -> bool:
 
 
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
-    """Whether a double of NumPy's gives, as an operand, the dtype that a float of Python's does."""
+    """Whether a number of NumPy's gives, as an operand, the dtype that a float of Python's does."""
     live, operands = program.live(k), program.events[k].operands
-    if live[q].ndim or live[q].dtype.char != "d":
+    char = live[q].dtype.char
+    if live[q].ndim or char not in "df":
         return True
-    return any(x.dtype.char in "dD" for source, x in zip(operands, live, strict=True) if source.kind < LIVE)
+    others = [x.dtype for source, x in zip(operands, live, strict=True) if source.kind < LIVE]
+    if char == "d":
+        return any(x.char in "dD" for x in others)
+    return bool(others) and np.result_type(*others).char in "fF"  # else the float is a double
 
 
 def _live(buffer: np.ndarray, event: Event) -> Expected:

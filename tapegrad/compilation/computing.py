@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import FIXED, LIVE, POWER, Event
-from tapegrad.compilation.loops import REAL_TO_COMPLEX, gives_powers_of_numbers
+from tapegrad.compilation.loops import REAL_TO_COMPLEX
 from tapegrad.compilation.passive import Operation, Passive
 from tapegrad.compilation.rows import Rows, is_dense, step_of
 from tapegrad.compilation.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
@@ -339,14 +339,12 @@ def _part(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
 
 
 def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
-    """Of arrays; of numbers `operator.pow` has bits of its own, and so a loop of its own."""
+    """Of numbers, and of arrays, of which the operator has functions of its own for some exponents."""
     x, exponent = operands
     kind = out.dtype.char
     if out.ndim == 0:
-        if kind != "d" or not gives_powers_of_numbers():
-            return False
         exponent = exponent if isinstance(exponent, np.ndarray) else rows.keep(np.array(exponent, kind))
-        return rows.loop(np.power if event.of_function else np.float_power, [x, exponent], out)
+        return rows.loop(np.power, [x, exponent], out)
     if x.ndim == 0 or x.dtype.char != kind or kind not in FLOATS or _vector_form(POWER, x):
         return False
     if event.operands[1].kind == FIXED:
@@ -419,7 +417,7 @@ def _by_forward(event: Event, operands: list[np.ndarray], out: np.ndarray) -> Ca
 def forward_of(event: Event, given: Sequence[Any]) -> Any:
     """Return what the op of an event gives for values."""
     op, taken = event.op, forward.taken(event.op, event.value)
-    if op is POWER and not event.of_function:  # as compiled recording does
+    if op is POWER and np.ndim(event.value):  # as compiled recording does
         return (_vector_form(POWER, given[0]) or operator.pow)(*given)
     as_operator = isinstance(op, Elementwise) and op.operator is not None and not taken
     if as_operator and (are_real_numbers(given) or _are_complex(given)):

@@ -57,9 +57,7 @@ def is_same(x: Event, y: Event) -> bool:
     """Whether two events are the same, but for the numbers and arrays that a call brings."""
     if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
         return False
-    if (x.writes, x.is_view, x.several) != (y.writes, y.is_view, y.several):
-        return False
-    if (x.told, x.of_function) != (y.told, y.of_function):
+    if (x.writes, x.is_view, x.several, x.told) != (y.writes, y.is_view, y.several, y.told):
         return False
     if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
         return False

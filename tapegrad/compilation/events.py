@@ -20,7 +20,6 @@ from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Reduction
 from tapegrad.tensor import Operand
 
 POWER = MEANING[np.power]
-POWERS = np.power, np.float_power  # NumPy's functions of that
 PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
 RESHAPE = REGISTRY["reshape"]
 ELEMENT = REGISTRY["element"]
@@ -122,8 +121,7 @@ class Event(NamedTuple):
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
     A view may be one of `several` that one call made. Places of elements may be told by a function of the
-    operand, their `order`. Of an invalid value the operation warns in the words `told`, if there are some. A
-    power of numbers may be `of_function`: NumPy's has other last bits than the operator.
+    operand, their `order`. Of an invalid value the operation warns in the words `told`, if there are some.
     """
 
     op: Any  # a Primitive, or Passive
@@ -137,7 +135,6 @@ class Event(NamedTuple):
     several: bool = False
     order: Callable[..., Any] | None = None
     told: str = ""
-    of_function: bool = False
 
 
 class Events(Sequence[Event]):

@@ -109,7 +109,6 @@ class Follower:
         self._filled: list[Handle] = []
         self._shown: list[Handle] = []  # to the op at work, whose `_operands` may be looked at
         self._operands: set[int] = set()
-        self._function: Any = None  # of NumPy's, at work
         self._lent: dict[int, list[Any]] = {}  # arrays that have been looked at, how often they were known
         self._recorded: list[Tensor] = []
         self._pending: Tensor | None = None

@@ -14,8 +14,6 @@ import numpy as np
 
 from tapegrad.compilation.events import (
     FLAT,
-    POWER,
-    POWERS,
     UNKNOWN,
     WRITE,
     Brought,
@@ -80,7 +78,6 @@ class Learner:
         self._several: set[int] = set()
         self._orders: dict[int, Callable[..., Any]] = {}
         self._told: dict[int, str] = {}
-        self._of_functions: set[int] = set()
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -156,7 +153,6 @@ class Learner:
             self._several,
             self._orders,
             self._told,
-            self._of_functions,
             self._arguments,
             self._histories,
             held,
@@ -170,8 +166,6 @@ class Learner:
         if function in UPDATES:
             sources = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # may become another
         out = how(*args, **kwargs)
-        if function in POWERS and isinstance(out, Handle):
-            self.note_function(out)
         writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
         results = out if type(out) in (list, tuple) else [out]
@@ -247,11 +241,6 @@ class Learner:
         """Know in which words the latest operation warns of invalid values."""
         if self._is_latest(x):
             self._told[len(self.listing) - 1] = words
-
-    def note_function(self, x: Handle) -> None:
-        """Know that a function of NumPy's has applied the latest operation, if it is a power of numbers."""
-        if self._is_latest(x) and not x._v.ndim and self.listing.op(len(self.listing) - 1) is POWER:
-            self._of_functions.add(len(self.listing) - 1)
 
     def _is_latest(self, x: Handle) -> bool:
         """Whether the operation listed last gave a Tensor."""

@@ -122,14 +122,13 @@ class Leaver(Follower):
                 self.note_order(x, event.order)
             if event.told:
                 self.note_told(x, event.told)
-            if event.of_function:
-                self.note_function(x)
             self._recorded.append(x)
 
     def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
         """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
         flat = () if self.learner is None else self.learner.flat()
-        return held(seen, chain(self.results, self.arguments, self._recorded, (self._pending,), flat), but)
+        ours = self.results, self.arguments, self._recorded, (self._pending,), self._filled, self._shown
+        return held(seen, chain(*ours, flat), but)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
@@ -263,4 +262,3 @@ class Leaver(Follower):
     note_several = _handed_on("note_several")
     note_order = _handed_on("note_order")
     note_told = _handed_on("note_told")
-    note_function = _handed_on("note_function")

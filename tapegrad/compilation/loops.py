@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -85,27 +84,6 @@ def clears_errors(ufunc: np.ufunc, kinds: str) -> bool:
     clear(flags)
     set_flags(before)
     return bool(found)
-
-
-@functools.cache
-def gives_powers_of_numbers() -> bool:
-    """Whether the loop of `np.float_power` has the bits and errors of powers of NumPy's numbers.
-
-    It calls the C library's function for each element, as these do; the loop of `np.power` may be another.
-    """
-    special = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e300, -1e300, 1e-310, np.inf, -np.inf, np.nan]
-    pairs = [(x, y) for x in special for y in special]
-    random = np.random.default_rng(0)
-    pairs += zip(random.lognormal(0, 9, 400).tolist(), random.normal(0, 4, 400).tolist(), strict=True)
-
-    def found(function: Callable[[Any, float], Any], x: float, y: float) -> bytes | str:
-        try:
-            return np.float64(function(np.float64(x), y)).tobytes()
-        except FloatingPointError as error:
-            return str(error).partition(" encountered")[0]
-
-    with np.errstate(all="raise"):
-        return all(found(np.float_power, x, y) == found(operator.pow, x, y) for x, y in pairs)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.calls import is_constant
 from tapegrad.compilation.computing import RESHAPE
 from tapegrad.compilation.equality import alike
-from tapegrad.compilation.events import POWER, POWERS, RESULT, Source, is_without_errors
+from tapegrad.compilation.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.paths import EVENT_BYTES, Computation, Path, Product
@@ -191,11 +191,7 @@ class Matcher(Leaver):
                 self.path.comparison.restore(k, known)
                 self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
                 return self.path.comparison.results(k, known)
-        before, self._function = self._function, function
-        try:
-            return how(*args, **kwargs)
-        finally:
-            self._function = before
+        return how(*args, **kwargs)
 
     def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
@@ -229,7 +225,7 @@ class Matcher(Leaver):
         k = self.position
         found = None
         if _enabled.get() is self.mode:
-            found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
+            found = self.path.comparison.expects(k, op, value, operands, attrs or {}) or self._other(
                 k, op, value, operands, attrs or {}
             )
         if found and type(value) is np.ndarray:
@@ -246,11 +242,10 @@ class Matcher(Leaver):
         if k in self.program.anew and varying_of(self.program.attrs[k]) is None:
             self.program.attrs[k].update(attrs or {})
         self.by_python.add(k)
-        if op is not POWER or self.program.events[k].of_function:  # else Python computes it by the function
-            target = self.program.target(k)
-            if target is not None:
-                target[...] = value
-            self._computed = k + 1
+        target = self.program.target(k)
+        if target is not None:
+            target[...] = value
+        self._computed = k + 1
         return self._pass(k)
 
     def _is_flat(self, value: Operand, operands: Sequence[Operand]) -> bool:
@@ -323,19 +318,10 @@ class Matcher(Leaver):
         for path in self.paths:
             if path is self.path or not self._has_begun(path, k):
                 continue
-            if self._expects(path, k, op, value, operands, attrs):
+            if path.comparison.expects(k, op, value, operands, attrs):
                 self._follow(path, k)
                 return True
         return False
-
-    def _expects(
-        self, path: Path, k: int, op: Primitive, value: Any, operands: Sequence[Operand], attrs: Attributes
-    ) -> bool:
-        """Whether a path has this event there, applied by NumPy's function if it is a power of numbers."""
-        if not path.comparison.expects(k, op, value, operands, attrs):
-            return False
-        of_function = op is POWER and self._function in POWERS and not value.ndim
-        return path.program.events[k].of_function is of_function
 
     def _has_begun(self, path: Path, k: int) -> bool:
         """Whether the first k events of another path are those of this one, in the same buffers."""

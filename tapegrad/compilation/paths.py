@@ -306,7 +306,7 @@ class Path(Computation):
         program, found = self.program, [(0, 0), (0, 0)]
         part = "index" in event.attrs and program.views[k] and not event.several
         usable = len(event.operands) <= 2 and (part or not event.attrs) and program.exact[k]
-        usable = usable and event.writes is None and not event.of_function
+        usable = usable and event.writes is None
         if part:
             found[1] = layout.AN_INDEX, id(event.attrs["index"])
         for q in range(min(len(event.operands), 2)):

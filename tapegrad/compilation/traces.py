@@ -57,8 +57,6 @@ class Trace(NamedTuple):
         The numbers of those that are one of several views.
     orders, told
         What tells the places of elements that operations take, and words of warnings, by their number.
-    of_functions
-        The numbers of those that NumPy's function of powers has applied.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
     held
@@ -71,7 +69,6 @@ class Trace(NamedTuple):
     several: set[int]
     orders: dict[int, Callable[..., Any]]
     told: dict[int, str]
-    of_functions: set[int]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -104,7 +101,7 @@ class Trace(NamedTuple):
             if self.writes:
                 owners[history.key] = len(events) if writes is None else writes
             known.add(history.serial, history.at, len(events))
-            more = k in self.several, self.orders.get(k), self.told.get(k, ""), k in self.of_functions
+            more = k in self.several, self.orders.get(k), self.told.get(k, "")
             events.append(Event(op, sources, attrs, value, is_view, call, not is_shadow, writes, *more))
             events.addresses.append(history.handle)
         listed = value = None  # so that a value is its event's alone

@@ -9,14 +9,24 @@ from contextlib import suppress
 from functools import partial
 from operator import is_
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAlias, TypeGuard, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    SupportsIndex,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    cast,
+)
 
 import numpy as np
 
 from tapegrad.core.expected import Expected, expected, matcher_of
 from tapegrad.core.grad_mode import _enabled, in_force
 from tapegrad.core.handle import Handle as Handle
-from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Presence, Storage, moved
+from tapegrad.core.storage import DUAL, OPEN, STALE, Asking, Memory, Presence, Storage, moved
 from tapegrad.kernels import abi
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import LARGE, Cell, Tape
@@ -333,9 +343,12 @@ def note_copied(part: H, of: Any) -> H:
     seen = state if state.storage is None else state.storage.memory
     if seen.presence is None:
         seen.presence = Presence()
-    here: Callable[[], Any] = weakref.ref(seen.presence)
+    asking = Asking(seen.presence)
+    asking.held, here = partial(bool, True), cast("Callable[[], Any]", asking)
     if matcher is not None:  # which may hold a Tensor that nobody else does
-        here = partial(_both, here, partial(_held, weakref.ref(matcher), weakref.ref(of)))
+        known = weakref.ref(matcher)
+        here = partial(_both, asking, partial(_held, known, weakref.ref(of)))
+        asking.held = partial(_is_kept, known, weakref.ref(part))
     shown = state.shown  # others see it as long as that says
     if shown is None:
         return refuse_while(part, of, here)
@@ -372,6 +385,11 @@ def _held(matcher: weakref.ref[Any], seen: weakref.ref[Any]) -> Any:
     """What others hold of a memory than a program, or what learns one, if that is still there."""
     known = matcher()
     return seen() if known is None else known.held(seen)
+
+
+def _is_kept(matcher: weakref.ref[Any], copy: weakref.ref[Any]) -> bool:
+    """Whether others have a copy than a program, or what learns one; if it is gone, a view of it is there."""
+    return copy() is None or _held(matcher, copy) is not None
 
 
 def separate_storage(x: Handle) -> None:

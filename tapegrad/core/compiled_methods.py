@@ -329,11 +329,18 @@ def _sheet(op: Primitive, operate: int, twins: tuple[Any, Any]) -> list[int]:
 
 
 def _loops(op: Primitive, ufunc: Any) -> list[int]:
-    """The loops of an op's ufunc in double and in single precision; of powers none, as some are no loops."""
-    loops = isinstance(op, Elementwise) and isinstance(ufunc, np.ufunc) and op is not MEANING[np.power]
+    """The loops of an op's ufunc in double and in single precision; of powers if no other loop serves any."""
+    loops = isinstance(op, Elementwise) and isinstance(ufunc, np.ufunc)
+    loops = loops and (op is not MEANING[np.power] or _powers_have_one_loop())
     if not loops or 0 in forward.error_test():
         return [0] * 4
     return [*abi.inner_loop(ufunc, "d"), *abi.inner_loop(ufunc, "f")]
+
+
+def _powers_have_one_loop() -> bool:
+    """Whether NumPy's operator is its function: before 2.3 it took others for some exponents, as a root."""
+    x = np.array([-0.0, 0.7])
+    return bool((x**0.5).tobytes() == np.power(x, 0.5).tobytes())
 
 
 def sheet_of(op: Primitive) -> Address:

@@ -296,7 +296,7 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
         )
     presence = None if storage is not None or x._v.ndim or x._extra is None else x._extra.presence
-    if presence is not None and weakref.getweakrefcount(presence):
+    if presence is not None and any(asking.held() for asking in weakref.getweakrefs(presence)):
         raise ReadOnlyError(
             f"{what}: of the Tensor of shape () there are copies that would be views of an array, and do not "
             "see the write; make them after it, or of what was written to before"

@@ -12,6 +12,7 @@ import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,19 @@ class Presence:
     """What there is as long as Tensors see a memory."""
 
     __slots__ = ("__weakref__",)
+
+
+class Asking(weakref.ref[Presence]):
+    """By which a copy of a part knows whether that is there.
+
+    Attributes
+    ----------
+    held
+        Whether others have the copy than a program, or what learns one, by which it was made.
+    """
+
+    __slots__ = ("held",)
+    held: Callable[[], Any]
 
 
 class Memory:

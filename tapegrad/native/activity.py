@@ -15,13 +15,12 @@ from numba import prange
 from numba.core import ir
 
 from tapegrad.native.annotations import Block, Key, RightSide, Variable
-from tapegrad.native.promotion import Aliases, base
+from tapegrad.native.promotion import Aliases, base, is_writing
 
 EXTENTS = ("shape", "size", "ndim", "strides", "nbytes", "itemsize", "dtype")  # have no derivative
 COUNTING = (len, range, prange, isinstance, print)
 COLLECTIONS = ("build_list", "build_set", "build_map")  # they may be given active numbers later
 READING = ("getitem", "static_getitem")
-WRITING = (np.copyto, np.fill_diagonal)
 PURE = ("numpy", "math", builtins.__name__)  # modules of functions that keep nothing
 GIVEN_UP = "_tapegrad_all_active"  # an attribute of functions
 
@@ -132,7 +131,7 @@ class Activity:
         if function in COUNTING:
             return False
         found = self._any(given)
-        if found and (function in WRITING or _has_out(function, call)):
+        if found and is_writing(function, call):
             self._write(given)
         return found
 
@@ -143,9 +142,3 @@ def _is_pure(function: Key | None) -> bool:
         return True
     module = getattr(function, "__module__", None) or ""
     return module.partition(".")[0] in PURE and not isinstance(function, tuple)
-
-
-def _has_out(function: Key, call: RightSide) -> bool:
-    """Whether a call says where its result goes."""
-    count = 2 if function is np.dot else function.nin if isinstance(function, np.ufunc) else len(call.args)
-    return len(call.args) > count or "out" in dict(call.kws)

@@ -18,8 +18,11 @@ from numba.core.errors import TypingError
 from tapegrad.native.annotations import Block, Location, RightSide, Variable
 
 FAILED = re.compile(r"Cannot unify array\(([^,]+),[^)]*\) and array\(([^,]+),[^)]*\) for '([^'.]+)[^']*'")
-PARTS = ("getitem", "static_getitem", "getattr", "cast", "exhaust_iter")  # what may be the same memory
+PARTS = (  # what may be the same memory
+    "getitem", "static_getitem", "getattr", "cast", "exhaust_iter", "getiter", "iternext", "pair_first",
+)  # fmt: skip
 WRITING = {"fill", "sort", "partition", "put"}  # methods
+GIVEN = (np.copyto, np.fill_diagonal)  # functions
 
 
 def note(error: TypingError, function: Any) -> bool:
@@ -35,6 +38,12 @@ def note(error: TypingError, function: Any) -> bool:
 def base(name: str) -> str:
     """The user's name of a variable; Numba has one for each assignment."""
     return name if name.startswith("$") else name.partition(".")[0]
+
+
+def is_writing(function: Any, call: RightSide) -> bool:
+    """Whether a call of a function of NumPy's writes to what it is given, or says where its result goes."""
+    count = 2 if function is np.dot else function.nin if isinstance(function, np.ufunc) else len(call.args)
+    return function in GIVEN or len(call.args) > count or "out" in dict(call.kws)
 
 
 class Aliases:
@@ -63,8 +72,13 @@ class Aliases:
             self.written[base(value.lhs.name)] = loc
         elif value.op == "getattr" and value.attr in WRITING:
             self.written[base(value.value.name)] = loc
-        elif value.op == "call" and not self._of_numpy(value):
-            self.written |= dict.fromkeys((base(x.name) for x in value.args), loc)  # for all that is known
+        elif value.op == "call" and self._may_write(value):
+            given = (x for x in value.list_vars() if x.name != value.func.name)
+            self.written |= dict.fromkeys((base(x.name) for x in given), loc)  # for all that is known
+
+    def _may_write(self, call: RightSide) -> bool:
+        """Whether a call may write to what it is given."""
+        return not self._of_numpy(call) or is_writing(self.resolve(call.func), call)
 
     def _of_numpy(self, call: RightSide) -> bool:
         """Whether a call is one of a function of NumPy's, or of a method."""
@@ -79,8 +93,8 @@ class Aliases:
             yield base(value.name)
         elif isinstance(value, ir.Expr) and value.op in PARTS:
             yield base(value.value.name)
-        elif isinstance(value, ir.Expr) and value.op == "build_tuple":
-            yield from (base(x.name) for x in value.items)
+        elif isinstance(value, ir.Expr) and (value.op == "phi" or value.op.startswith("build_")):
+            yield from (base(x.name) for x in value.list_vars())
         elif isinstance(value, ir.Expr) and value.op == "call" and not self._is_ufunc(value):
             yield from (base(x.name) for x in (value.func, *value.args))
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import like_of, ndim_of, note_copied, note_of_copy, requires_grad, value_of
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.functions import implements
 from tapegrad.core.operators import FAST
 from tapegrad.numpy_api.indexing import where
@@ -36,7 +37,7 @@ def imag(val: Operand) -> TensorOrArray:
     """Imaginary part; zeros of a real array."""
     if is_complex(val):
         return _part("imag", val)
-    return wrap(np.zeros_like(value_of(val)))
+    return wrap(as_tape_value(np.zeros_like(value_of(val))))
 
 
 @implements(np.conjugate)

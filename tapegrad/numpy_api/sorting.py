@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Axis, like_of, ndim_of, shape_of, undisturbed, value_of
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.rearranging import gathered, in_order, numbers_in, numbers_of, rearranged
@@ -136,7 +137,7 @@ def unique(
     )
     values = reshape(ar, (-1,))[first] if axis is None else np.take(ar, first, axis=axis)
     asked = ((return_index, first), (return_inverse, inverse), (return_counts, counts))
-    rest = tuple(wrap(found) for wanted, found in asked if wanted)
+    rest = tuple(wrap(as_tape_value(found)) for wanted, found in asked if wanted)
     return (values, *rest) if rest else values
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tapegrad.core.base import like_of, needs_derivative, undisturbed, value_of
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import UFUNCS
-from tapegrad.core.operators import operand, power
+from tapegrad.core.operators import operand
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops.meaning import op_of, results_of
@@ -64,11 +64,14 @@ def refuse_unknown(op: Any, operands: Sequence[Operand]) -> None:
                 )
 
 
+_power = UFUNCS[np.float_power]  # of one dtype
+
+
 def float_power(a: Operand, b: Operand) -> Tensor:
     """Power, in double precision."""
     x, y = tensor_of(a), tensor_of(b)
     kind = np.result_type(like_of(x), like_of(y), float)
-    return power(*(astype(z, kind) if is_tensor(z) else np.asarray(z, kind) for z in (x, y)))
+    return _power(*(astype(z, kind) if is_tensor(z) else np.asarray(z, kind) for z in (x, y)))
 
 
 UFUNCS[np.float_power] = float_power

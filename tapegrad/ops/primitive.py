@@ -404,7 +404,7 @@ def elementwise(
     mixed: Any = None, node: str = "", flops: int = 0, operator: Any = None,
     aliases: tuple[Any, ...] = (), math: Any = None, llvm: str = "", scalar: Any = None,
     vector: Vector | None = None, squares: int | None = None, multiple: Any = None, takes: str | None = None,
-    multilinear: bool = False,
+    multilinear: bool = False, name: str = "",
 ) -> Callable[[Any], Elementwise]:  # fmt: skip
     """Declare an elementwise op by its partial derivatives (a tuple for several inputs).
 
@@ -449,12 +449,15 @@ def elementwise(
         What of the result `forward` takes besides the operands; a record has it from its value.
     multilinear : bool, optional
         Whether it is linear in each operand: a product.
+    name : str, optional
+        Its name, by default that of the rule.
     """
 
     def declare(rule: Any) -> Elementwise:
         parameters = [p for p in inspect.signature(rule).parameters if p not in ("ct", "out")]
         kind = OfFormula if forward in FORMULAS else Elementwise
-        op = kind(rule.__name__, functions, forward or functions[0], len(parameters), rule.__doc__, rule)
+        named = name or rule.__name__
+        op = kind(named, functions, forward or functions[0], len(parameters), rule.__doc__, rule)
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
         op.of_complex, op.mixed = (other and Rule(other) for other in (of_complex, mixed))
         op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar

@@ -174,3 +174,10 @@ def a_row_fails_within(x, k):
 def of_a_tensor_inside(x, k):
     z = tg.tensor(np.array([1.0 + 1j, 2.0, 3j, k])) * x
     return np.sum(np.real(z * np.conj(z)))
+
+
+@simple
+def real_numbers_then_complex_ones(x, k):
+    """Of NumPy's kind first, of Python's then."""
+    number = np.float64(0.3) if k < 6 else 0.3j
+    return np.sum(np.real(x * number) + np.abs(x[0] * 2j + number))

@@ -873,3 +873,11 @@ def exponents_of_some_kinds(x, k):
 @simple
 def exponent_is_a_square_at_times(x, k):
     return np.sum((x * x + 0.1) ** [1.5, 2.0, 2.5, 0.3][k % 4])
+
+
+@simple
+def numbers_in_single_precision_then_others(x, k):
+    """Of which Python's are doubles beside doubles."""
+    number = np.float32(0.3) if k < 6 else [0.3, 2**40 + 1, np.array(0.3, np.float32), 1e300][k % 4]
+    y = x[0] * 0.0 + 0.300000001
+    return np.sum(x * number) + np.sum(np.where(x > 0.2, x, number)) + y * (y > number) + x[1] / number

@@ -455,3 +455,29 @@ def copy_of_a_number_that_nobody_has(x, k):
     if k % 5 == 4:
         s[...] = x[1]
     return s * np.sum(x)
+
+
+@simple
+def number_of_which_a_copy_has_gone(x, k):
+    s = np.sum(x)
+    t = np.broadcast_to(s, 1) * 1.0 + s[None] + np.atleast_1d(s)
+    s[...] = x[0]
+    return np.sum(t) * (s + np.sin(x[1]) if k % 5 == 4 else s)
+
+
+@hostile
+def number_of_which_a_copy_is_kept():
+    seen, kept = [], []
+
+    def f(x, k):
+        s = np.sum(x)
+        t = np.broadcast_to(s, 1)
+        kept[:] = [t[...]] if k % 2 else [t]
+        del t
+        try:
+            s[...] = x[0]
+        except tg.errors.ReadOnlyError:
+            seen.append(k)
+        return s * kept[0][0]
+
+    return f, seen

@@ -338,12 +338,12 @@ def test_powers_have_the_bits_and_errors_of_recording(monkeypatch):
     for point in [np.array([x, y, 1.0, 0.5]) for x in special for y in (-1.0, 0.0, 0.5, 2.0, 3.0)]:
         with np.errstate(all="ignore"):
             (value, gradient), known = loops.value_and_grad(point), tg.func.value_and_grad(f)(point)
-            found = np.array([value, loops(point), f(point), known[0]])
+            found = np.array([value, loops(point), known[0]])
         found[np.isnan(found)] = np.nan  # whichever nan each is
-        assert same(found, [found[2]] * 4)
+        assert same(found, [found[2]] * 3)
         np.testing.assert_allclose(gradient, known[1], 1e-12)
         with np.errstate(all="raise"):
-            assert outcome(loops, point) == outcome(f, point)
+            assert outcome(loops, point) == outcome(lambda p: tg.func.value_and_grad(f)(p)[0], point)
 
 
 def powers_of_two_kinds(p, n=60):
@@ -354,12 +354,12 @@ def powers_of_two_kinds(p, n=60):
 
 
 @pytest.mark.parametrize("turns", [1, 60])
-def test_powers_by_a_function_have_its_bits(turns):
-    """Of numbers NumPy's function and its operator differ in the last bits, where it has AVX-512."""
+def test_powers_by_a_function_and_an_operator(turns):
     c = tg.compile(lambda p: powers_of_two_kinds(p, turns), wait=True)
     for k in range(40):
         p = P * (1 + k / 64)
-        assert (c(p) if k else c.value_and_grad(p)[0]) == powers_of_two_kinds(p, turns) or k < 3
+        recorded = powers_of_two_kinds(tg.tensor(p, requires_grad=True), turns).item()
+        assert (c(p) if k % 2 else c.value_and_grad(p)[0]) == recorded
 
 
 def masked(p, n=200):

@@ -73,6 +73,29 @@ def test_as_tensors(f, u):
     np.testing.assert_array_equal(u, before)
 
 
+WRITES = {
+    "result": "np.add(w, 1.0, w)", "product": "np.dot(np.eye(3), np.ones(3), w)",
+    "list": "[w][0][0] = 4.0", "row": "for row in w.reshape(1, 3): row[0] = 4.0",
+}  # fmt: skip
+LOOP = """
+def f(x, u):
+    w, total = u, 0.0
+    for _ in range(2):
+        {}
+        total += np.sum(u * x)
+        w = w * x
+    return total + np.sum(w)
+"""
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes_before_an_array_becomes_active_are_refused(write):
+    """Else `u` would not see them: what becomes active later has an array of its own from the start."""
+    exec(LOOP.format(write), space := {"np": np})
+    with pytest.raises(tg.errors.UnsupportedOpError, match="its memory may be written to"):
+        tg.func.grad(tg.njit(space["f"]))(np.array([0.3, 0.5, 0.7]), np.array([0.2, 0.9, 0.4]))
+
+
 @tg.njit
 def written(x, u):
     w, v = u.copy(), np.copy(u)

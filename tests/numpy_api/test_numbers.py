@@ -59,3 +59,17 @@ def test_methods_of_a_number():
     assert x.repeat(3).tolist() == x.repeat(3, axis=0).tolist() == [3.0] * 3
     (g,) = tg.grad(np.sum(x.repeat(3, axis=-1)) + x.sum(0) * x.cumprod(axis=0)[0], x)
     assert g.item() == 9.0
+
+
+@pytest.mark.parametrize(
+    "function", [np.imag, np.angle, lambda x: x.imag, lambda x: np.unique_inverse(x).inverse_indices]
+)
+def test_what_is_no_array_without_axes(function):
+    """A number does not change with its name, nor with what is made of it."""
+    for x in (tg.tensor(2.5), tg.tensor(2.5, requires_grad=True) * 1.0):
+        found = function(x)
+        before, part = found, found[...]
+        found += 1
+        assert before.item() == 0 and part.item() == 0
+        with pytest.raises(tg.errors.ReadOnlyError, match="copy of an element"):
+            part += 2

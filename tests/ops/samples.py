@@ -127,7 +127,7 @@ UNARY = {
 }  # fmt: skip
 BINARY = {
     "add": binary(np.add), "subtract": binary(np.subtract), "multiply": binary(np.multiply),
-    "divide": binary(np.divide), "power": binary(np.power),
+    "divide": binary(np.divide), "power": binary(np.power), "float_power": binary(np.float_power),
     "arctan2": binary(np.arctan2, complex_arctan2), "hypot": binary(np.hypot, complex_hypot),
     "maximum": binary(np.maximum, complex_choice(1)), "minimum": binary(np.minimum, complex_choice(-1)),
 }  # fmt: skip

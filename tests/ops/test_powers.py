@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -174,3 +175,40 @@ def test_mixed_derivatives_where_the_reciprocal_of_the_base_is_infinite(compiled
         (g,) = tg.grad(function(x), x, create_graph=True)
         (found,) = tg.grad(g, x, np.array([0.5, -0.25]))
     np.testing.assert_allclose(found, [1.0, 0.0], rtol=1e-13, atol=1e-300)
+
+
+FORMS = [float, np.float64, np.array, tg.tensor, lambda v: tg.tensor(v, requires_grad=True)]
+AT_RANDOM = np.random.default_rng(0).lognormal(0.0, 2.0, 120), np.random.default_rng(1).normal(0.0, 3.0, 120)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e300, -1e300, 1e-310, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("ufunc", [np.power, np.float_power], ids=lambda f: f.__name__)
+@np.errstate(all="ignore")
+def test_values_of_numbers_are_those_of_arrays(ufunc, dtype):
+    """NumPy's numbers have another power, in the last bit, where its arrays have loops for AVX-512."""
+    tg.tensor(1.0, requires_grad=True).backward()  # with compiled recording
+    pairs = [*zip(*(v.astype(dtype) for v in AT_RANDOM), strict=True), *itertools.product(SPECIAL, SPECIAL)]
+    ways = [ufunc, lambda x, y: x**y, lambda x, y: x.__ipow__(y)][: 1 + 2 * (ufunc is np.power)]
+    for x, y in pairs:
+        x, y = (np.array(v, dtype) for v in (x, y))
+        known = np.asarray(ufunc(x, y)).tobytes()
+        leaf = tg.tensor(x, requires_grad=True)
+        for form in FORMS if dtype == "float64" else FORMS[2:]:
+            for way in ways:
+                assert np.asarray(way(leaf * 1.0, form(y)).detach()).tobytes() == known, (x, y, form)
+        with tg.no_grad():
+            assert np.asarray(ufunc(leaf, y)).tobytes() == known
+        for form in FORMS[2:]:
+            assert np.asarray(ufunc(form(x), leaf * 0.0 + y).detach()).tobytes() == known or np.isnan(x - x)
+            if ufunc is np.power:
+                assert np.asarray((form(x) ** tg.tensor(y, requires_grad=True)).detach()).tobytes() == known
+
+
+@pytest.mark.parametrize("wait", [{"wait": True}, {"wait": True, "replay": True}])
+@pytest.mark.parametrize("function", [np.power, np.float_power, operator.pow, lambda x, y: (x * y) ** 0.3])
+def test_values_in_programs_are_those_of_arrays(function, wait):
+    program = tg.compile(lambda p: function(p[0], p[1]), **wait)
+    for point in np.abs(AT_RANDOM).T:
+        value = function(*point[:, np.newaxis])  # of numbers NumPy's operator is another function
+        assert np.asarray(program.value_and_grad(point)[0]).tobytes() == value.tobytes()

@@ -83,8 +83,11 @@ def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
     function, loops = s.operate, sheet + 8 * LOOPS
     if ufunc != s.ufunc:
         function, loops = 0, sheet + 8 * VECTOR_LOOPS
-    if s.arithmetic != 0 and obj(x).type != g.ndarray_type:
-        value = computed(s.arithmetic, x, y)
+    if obj(x).type != g.ndarray_type:
+        if s.arithmetic != 0:
+            value = computed(s.arithmetic, x, y)
+        elif y == 0 or obj(y).type != g.ndarray_type:
+            function = 0  # powers of numbers are those of arrays, which NumPy's are not
     if value == 0 and largest < g.pooled and i64(loops)[0] != 0:
         value = looped(loops, function, x, y)
     if value != 0:
