@@ -51,7 +51,7 @@ NO_SIZE = {
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
@@ -64,6 +64,7 @@ NO_SIZE = {
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
+    "compilation/in_place.py": {"LIVE", "SUMMED", "FEWER"},  # bytes, by compilation/test_in_place.py
     "compilation/traces.py": {"LIVE", "MOST_STEPS", "MOST_NUMBERS"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},

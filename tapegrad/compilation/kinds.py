@@ -56,7 +56,7 @@ class Kind:
     def __init__(self, given: Sequence[Any], wait: bool, replay: Replay | None = None) -> None:
         self.work, self.replay = _Work(self, any(isinstance(x, Handle) for x in given)), replay
         self.matcher = Matcher(len(given), self.work.sources, lambda: self.learning.learns)
-        self.learning = Learning(self.matcher, wait)
+        self.learning = Learning(self.matcher, wait, replay is None)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
         self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
@@ -276,12 +276,14 @@ class _Work:
         if matcher.left:
             matcher.renew()
             self.kind.note_leaving(matcher.why)
+        for path in matcher.paths:
+            path.program.copies.release()
         kept = matcher.let_go()
         if kept:
             self.kind.learning.renew(kept)
         if kept or matcher.left:
             self.kind.count_in_vain("did what a program cannot do, or kept arrays")
-        elif self.kind.replay is None and 2 * len(matcher.by_python) > len(matcher.program.events):
+        elif self.kind.replay is None and matcher.is_by_python():
             self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0
@@ -312,13 +314,16 @@ class _Work:
             path = matcher.path
             what = self._product(path, direction) if wanted.directed else path
             pull = self._pulls(path, wanted)
+            why = "a Tensor of it was kept, or an operation met an error of numbers"
+            reads = wanted.directed or wanted.pull or self.of_tensors
+            if reads and path.program.copies.are_written():
+                what, why = None, "an array was written to that a derivative reads"
             if what is not None and matcher.finish(what, pull):
                 matcher.prefer()
                 if self.kind.replay is None or self.kind.replay.note(matcher, others):
                     self._shorten(wanted)
                 return self._computed(what, pull, wanted, given)
             found = path.comparison.handle(Source(RESULT, path.result))
-            why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
         call = self.call
         assert call is not None

@@ -127,6 +127,7 @@ class Learner:
     def trace(self) -> Trace:
         """Return what has come, which is ended by that."""
         copies: dict[int, np.ndarray] = {}
+        originals: dict[int, weakref.ref[np.ndarray]] = {}
 
         def kept(x: Any, k: int, q: int) -> Any:
             if type(x) is Flat:
@@ -143,6 +144,8 @@ class Learner:
             known = copies.get(id(x))
             if known is None:
                 known = copies[id(x)] = np.array(x)
+                if x.nbytes >= layout.SUMMED:
+                    originals[id(known)] = weakref.ref(abi.owner_of(x))
             return known
 
         entries, words = self.entries, self._words
@@ -172,6 +175,7 @@ class Learner:
             self._arguments,
             self._histories,
             held,
+            originals,
         )
 
     def call(

@@ -40,14 +40,16 @@ class Learning:
         How many, of the latest, went a way that is known, as they had left it for another reason.
     reason
         Why the latest of them has given no path.
+    in_place
+        Whether large arrays that calls bring may be read in place: Python runs at each call.
     gone
         Whether the function is gone.
     lock
         Held by the call at work, or the thread at its tasks.
     """
 
-    def __init__(self, matcher: Matcher, wait: bool) -> None:
-        self.matcher, self.wait = matcher, wait
+    def __init__(self, matcher: Matcher, wait: bool, in_place: bool = False) -> None:
+        self.matcher, self.wait, self.in_place = matcher, wait, in_place
         self.at_once = wait or compiling_setting() != "background"
         self.tasks: deque[Callable[[], None]] = deque()
         self.attempts, self.reason, self.gone = 0, "", False
@@ -190,7 +192,8 @@ class Learning:
         if large:
             trim()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
-        program = Program(events, given, [path.program for path in paths])
+        passing = [at for at, x in trace.originals.items() if self.in_place and x() is None]
+        program = Program(events, given, [path.program for path in paths], passing=passing)
         self.matcher.add(Path(program, result, self.wait))
         if large:
             trim()

@@ -80,6 +80,8 @@ class Computation:
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
         rows, n = self.program.rows, len(self.program.events)
+        if pull:
+            self.program.copies.fill()
         apart = pull and self.reverse.rows.calls
         state, m = rows.state, len(self.reverse.rows) if pull and not apart else 0
         if pull is not self._pulls:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.fusing import can_emit, emit_kernel
-from tapegrad.compilation.handing import place_of, targets_of
+from tapegrad.compilation.handing import place_of, sources_of, targets_of
+from tapegrad.compilation.in_place import InPlace
 from tapegrad.compilation.loops import INITIAL, signature
 from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.compilation.prepared import Prepared
@@ -170,6 +171,11 @@ class Plan(Prepared):
                 raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
             self._loaded[key] = address
         return self._loaded[key]
+
+    def read_in_place(self, arrays: Iterable[InPlace]) -> None:
+        """As of `Prepared`; most rows can be led to them."""
+        self.sources, self.filled = sources_of(self.rows, arrays)
+        self.borrows = self.borrows or bool(self.sources or self.filled)
 
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""
