@@ -54,7 +54,8 @@ NO_SIZE = {
     "compilation/learner.py": {"TRACE_LENGTH", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
-    "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS"},  # the latter by compilation/test_memory.py
+    "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS", "HUGE"},  # by test_memory.py
+    "compilation/kinds.py": {"HUGE"},  # by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look

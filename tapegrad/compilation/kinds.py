@@ -14,6 +14,7 @@ from tapegrad.compilation.explanation import Calls
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.memory import HUGE
 from tapegrad.compilation.pace import Pace
 from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
@@ -49,6 +50,8 @@ class Kind:
         What lets calls be computed without Python, where that is asked for.
     shortcut
         What computes most calls, if their arguments are leaves.
+    is_large
+        Whether there is a very large array among the leaves.
     pace
         Whether that saves time, of calls that plans do not compute.
     """
@@ -62,6 +65,7 @@ class Kind:
         self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
         self.pace = Pace()
         values = [value_of(x) for x in given]
+        self.is_large = any(getattr(x, "nbytes", 0) >= HUGE for x in values)
         self.leaves = [(type(x), getattr(x, "shape", ()), getattr(x, "dtype", DOUBLE)) for x in values]
         self.type, self.strides = type(values[0]), getattr(values[0], "strides", ())
 
@@ -95,6 +99,8 @@ class Kind:
         if self.work.of_tensors or not paths:
             return not self.work.of_tensors
         if paths[0].product is UNTRIED:
+            if self.learning.is_emptied:
+                return True  # it is made in the call
             self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
@@ -209,6 +215,8 @@ def matched(
         try:
             if kind.matcher.paths and not learning.tasks:
                 work = kind.work
+                if kind.is_large:
+                    learning.begin()
                 if kind.replay is not None and kind.replay.may_run(kind.matcher, others):
                     found = work.replayed(given, wanted, begin, direction)
                     if found is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from tapegrad.compilation.equality import loosened
 from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import MOST_STEPS, trim
+from tapegrad.compilation.memory import HUGE, MOST_STEPS, give_back, trim
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.traces import WIDTH, Trace
@@ -25,6 +26,8 @@ from tapegrad.config import compiling_setting
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
 PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
+
+_latest: list[weakref.ref[Learning]] = []  # of one function at most, whose large arguments are in memory
 
 
 class Learning:
@@ -46,6 +49,8 @@ class Learning:
         Whether the function is gone.
     lock
         Held by the call at work, or the thread at its tasks.
+    is_emptied
+        Whether large arguments of the latest call are gone.
     """
 
     def __init__(self, matcher: Matcher, wait: bool, in_place: bool = False) -> None:
@@ -55,6 +60,27 @@ class Learning:
         self.attempts, self.reason, self.gone = 0, "", False
         self.known = 0
         self.lock = threading.Lock()
+        self.is_emptied = False
+
+    def begin(self) -> None:
+        """Have memory for large arguments of a call; another function not at work gives back its own.
+
+        So many functions take as much as one. A function that is called again and again keeps its pages.
+        """
+        before = _latest[0]() if _latest else None
+        if before is self:
+            return
+        _latest[:], self.is_emptied = [weakref.ref(self)], False
+        if before is not None:
+            before.alone(before.empty)
+
+    def empty(self) -> None:
+        """Give back the memory of large arguments up to the next call."""
+        self.is_emptied = True
+        for program in [path.program for path in self.matcher.paths]:
+            for x in program.arguments:
+                if x.nbytes >= HUGE:
+                    give_back(x)
 
     def is_free(self) -> bool:
         """Whether no call is at work, and the thread has nothing to do."""

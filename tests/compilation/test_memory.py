@@ -12,7 +12,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
-from tapegrad.compilation.memory import LARGE, Releases, give_back
+from tapegrad.compilation.memory import HUGE, LARGE, Releases, give_back
 from tapegrad.compilation.steps import FORGOTTEN, NOTHING
 from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
 from tapegrad.kernels import abi, state
@@ -469,3 +469,23 @@ def test_memory_of_a_long_program():
     )
     _, _, learned, compiled = map(float, found.stdout.split())
     assert learned < 900 and compiled < 1400
+
+
+@pytest.mark.full
+def test_large_arguments_are_those_of_one_function_at_a_time(monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    x = np.linspace(0.5, 1.5, HUGE // 8 + 1)
+    functions = [lambda x: np.sum(np.sin(x * x)), lambda x: np.sum(1.0 / x)]
+    compiled, recorded = map(tg.compile, functions), map(tg.func.value_and_grad, functions)
+    pairs = [*zip(compiled, recorded, strict=True)]
+    for k in range(8):
+        for call, wanted in pairs:
+            (value, g), (expected, h) = call.value_and_grad(x + k), wanted(x + k)
+            assert value == expected and np.array_equal(g, h), k
+    kinds = [kind for call, _ in pairs for kind in call._kinds.values()]
+    first, second = (kind.matcher.paths[0].program.arguments[0] for kind in kinds)
+    assert np.array_equal(second, x + 7)
+    assert not GIVEN_BACK or not first[512:-512].any()  # pages of nothing else
+    for k, (call, _) in enumerate(pairs):  # whose products with the Hessian are made in a call, of its values
+        np.testing.assert_allclose(call.hvp(x, x), tg.func.hvp(functions[k])(x, x), rtol=1e-12, atol=1e-12)
+        assert call.explain().kinds[0].ways[0].second
