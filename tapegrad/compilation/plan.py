@@ -107,6 +107,9 @@ class Plan(Prepared):
         places = sorted(self.rows.addresses())  # of what is left where it was
         dense = (x for x in schedule.computed() if x.is_dense)
         self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
+        self.arena.forget()
+        for known in (self.wholes, self._blocks, self._touched, self._loaded):
+            known.clear()  # of which only a plan that is being made has need
 
     def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row as it is; a product of a cotangent that may be scaled is."""
