@@ -57,14 +57,15 @@ NO_SIZE = {
     "compilation/learning.py": {"MOST_PATHS", "MOST_STEPS", "HUGE"},  # by test_memory.py
     "compilation/kinds.py": {"HUGE"},  # by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
-    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
+    # by compilation/test_memory.py
+    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS", "PAGESIZE", "CHUNK"},
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
     "compilation/calls.py": {"LIVE"},
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
-    "compilation/program.py": {"LIVE"},
+    "compilation/program.py": {"LIVE", "PAGESIZE"},
     "compilation/in_place.py": {"LIVE", "SUMMED", "FEWER"},  # bytes, by compilation/test_in_place.py
     "compilation/traces.py": {"LIVE", "MOST_STEPS", "MOST_NUMBERS"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py

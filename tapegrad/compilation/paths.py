@@ -218,7 +218,7 @@ class Path(Computation):
         if reverse is None:
             return Releases(program.rows, program.values.alone(), None, kept, smallest)
         kept += [x for x in reverse.gradients if x is not None]
-        arrays = [*program.values.alone(), *reverse.buffers]
+        arrays = [*program.values.alone(), *reverse.buffers, *reverse.blocks]
         return Releases(program.rows, arrays, reverse.rows, kept, smallest)
 
     def _sparingly(self, pull: bool, reported: int) -> bool:

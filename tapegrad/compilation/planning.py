@@ -163,7 +163,7 @@ class Planning:
             del known
             for target in plan.targets.values():
                 target.release()
-            if any(x.nbytes >= memory.LARGE for x in outputs):
+            if any(map(memory.has_pages, self._program.values.alone())):
                 memory.trim()
             return True
         if self.reason:

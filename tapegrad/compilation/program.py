@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from mmap import PAGESIZE
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -482,6 +483,8 @@ def _is_ours(event: Event) -> bool:
     """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
     if type(event.value) is not np.ndarray or _references(event) != REFERENCES:
         return False
+    if event.value.nbytes >= PAGESIZE:
+        return False  # as its pages are not its own
     flags = event.value.flags
     return bool(flags.carray and flags.owndata)
 
