@@ -211,11 +211,13 @@ class Releases:
         for x in self.after.get(k, ()):
             give_back(x)
 
-    def end(self, every: bool = True) -> None:
-        """Give back all of them, `every` one or those that rows leave."""
+    def end(self, every: bool = True, kept: Iterable[np.ndarray] = ()) -> None:
+        """Give back all of them, `every` one or those that rows leave, but for those that are kept."""
+        others = {id(abi.owner_of(x)) for x in kept}
         for arrays in (*self.after.values(), *self.later.values(), self.last if every else ()):
             for x in arrays:
-                give_back(x)
+                if id(x) not in others:
+                    give_back(x)
 
 
 def _owners(step: Step) -> Iterator[int]:

@@ -201,8 +201,8 @@ class Path(Computation):
         if self._releases.are_due and begin == 0 and not planning.reason:
             by_rows = functools.partial(self._sparingly, pull, reported)
         found = self._planned(planning, reported, by_rows)
-        if is_new and planning.plan is not None and begin == 0:  # nobody has looked into what rows gave
-            self._releases.end()
+        if is_new and planning.plan is not None:  # nobody has looked into what rows gave from there on
+            self._releases.end(kept=self.program.values.alone(begin) if begin else ())
         return found
 
     def _releases_of(

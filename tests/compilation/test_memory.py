@@ -519,3 +519,27 @@ def test_arrays_that_have_pages_to_themselves():
         assert np.all(x == (k + 1) * (k % 2))
     for size in (PAGESIZE // 8 - 1, LARGE // 8):
         assert (pages.zeros((size,), np.dtype(float)).base is None) is (size < LARGE // 8)
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_what_is_computed_behind_a_look_is_given_back(at, monkeypatch):
+    """At no call what somebody has seen, who may keep it."""
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    kept = []
+
+    def f(x, keep):
+        y = np.exp(x * 0.5)
+        if keep:
+            kept.append(y.detach().numpy())
+        z = np.sin(y) if y[3].item() < 100.0 else y
+        return np.sum(z * x)
+
+    compiled, recorded, x = tg.compile(f), tg.func.value_and_grad(f), np.linspace(-1.0, 1.0, LARGE // 8)
+    for k in range(2 * CALLS):
+        (value, g), (wanted, h) = compiled.value_and_grad(x, k == at), recorded(x, False)
+        assert value == wanted and np.allclose(g, h, rtol=1e-13, atol=0)
+        assert all(np.array_equal(y, np.exp(x * 0.5)) for y in kept)
+    (path,) = next(iter(compiled._kinds.values())).matcher.paths
+    names = [op.name for op in path.program.events.ops]
+    gone = dict(zip(names, [not y.any() for y in path.program.values], strict=True))
+    assert gone["sin"] is GIVEN_BACK and not gone["exp"]
