@@ -51,24 +51,27 @@ NO_SIZE = {
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/learner.py": {"TRACE_MOST", "TRACE_BYTES"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/learner.py": {"TRACE_MOST", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
-    "compilation/learning.py": {"MOST_PATHS"},
+    "compilation/learning.py": {"MOST_PATHS", "HUGE"},  # by test_memory.py
+    "compilation/kinds.py": {"HUGE"},  # by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
-    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS"},  # by compilation/test_memory.py
+    # by compilation/test_memory.py
+    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS", "PAGESIZE", "CHUNK"},
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/matching.py": {"QUICK"},
     "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
     "compilation/calls.py": {"LIVE"},
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
-    "compilation/program.py": {"LIVE"},
+    "compilation/program.py": {"LIVE", "PAGESIZE"},
+    "compilation/in_place.py": {"LIVE", "SUMMED", "FEWER"},  # bytes, by compilation/test_in_place.py
     "compilation/traces.py": {"LIVE", "MOST_NUMBERS"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
-    "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE"},
+    "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE", "BUSY", "BUSILY"},
     "compilation/fusing.py": {"UNROLLED", "CHUNK"},
     "compilation/plan.py": {"BLOCK"},
     "compilation/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},

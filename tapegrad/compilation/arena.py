@@ -102,6 +102,11 @@ class Arena:
         self.memory = memory[begin : begin + size]
         self._at = abi.address(self.memory)
 
+    def forget(self) -> None:
+        """Know no arrays any more: nothing is to be moved."""
+        self._lives.clear()
+        self._lows.clear()
+
     def _life(self, at: Address) -> _Life | None:
         """Which array an address lies in."""
         k = bisect_right(self._lows, at) - 1

@@ -209,7 +209,7 @@ class Comparison:
             and (x.shape, x.strides) == (buffer.shape, buffer.strides)
             and x.dtype is buffer.dtype
         ):
-            self._program.copies.take(buffer, x)
+            self._program.copies.bring(buffer, x)
             return True
         if isinstance(x, Handle) and not is_constant(x):
             return False

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events import Source, is_active
-from tapegrad.compilation.memory import zeros
+from tapegrad.compilation.memory import Pages, zeros
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.rows import BLOCK, Block, Rows, is_dense
 from tapegrad.kernels import abi
@@ -29,6 +29,8 @@ class Cotangents:
         self.free: list[np.ndarray] = []
         self.constants: list[np.ndarray] = []  # cotangents that are the same at each call
         self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
+        self.blocks: list[np.ndarray] = []  # all that there are
+        self._pages = Pages()
         self._blocks: list[Block] = []  # of the event at work
         self._idle: dict[tuple[str, int], list[Block]] = {}  # blocks, by what they hold
 
@@ -64,7 +66,10 @@ class Cotangents:
     def _block(self, dtype: np.dtype, extent: int) -> Block:
         """A block, in which nothing is that another row of the event needs."""
         idle = self._idle.get((dtype.char, min(extent, BLOCK)))
-        self._blocks.append(idle.pop() if idle else Block(dtype, extent))
+        if not idle:
+            idle = [Block(dtype, extent, self._pages.zeros)]
+            self.blocks.append(idle[0].array)
+        self._blocks.append(idle.pop())
         return self._blocks[-1]
 
     def _reuse_blocks(self) -> None:

@@ -322,6 +322,10 @@ class Follower:
         """Return the array of an argument, if somebody has seen it."""
         return self.program.arguments[k] if id(self.program.arguments[k]) in self._lent else None
 
+    def is_by_python(self) -> bool:
+        """Whether Python has computed most operations of the call, but for those that are to be at once."""
+        return 2 * len(self.by_python - self.program.at_once) > len(self.program.events)
+
     def end(self) -> None:
         """Expect nothing more of this call."""
         self.state[layout.NEXT_EVENT] = self.path.end

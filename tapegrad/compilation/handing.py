@@ -10,11 +10,12 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tapegrad.compilation.arena import LINE, Arena
+from tapegrad.compilation.in_place import InPlace
 from tapegrad.compilation.memory import LARGE, give_back
 from tapegrad.compilation.rows import Rows, is_dense
 from tapegrad.kernels import abi, programs
@@ -23,7 +24,7 @@ from tapegrad.kernels.words import Address
 from tapegrad.tape import pool
 
 
-class _Words:
+class Words:
     """Words of rows that lead to elements of an array."""
 
     def __init__(self, words: Sequence[Address], at: Address) -> None:
@@ -48,7 +49,7 @@ class Target:
 
     def __init__(self, words: Sequence[Address], buffer: np.ndarray) -> None:
         self._buffer, self._home = buffer, abi.address(buffer)  # which is not used while the plan computes
-        self._words, self._known = _Words(words, self._home), {self._home: buffer}
+        self._words, self._known = Words(words, self._home), {self._home: buffer}
 
     @property
     def array(self) -> np.ndarray:
@@ -99,7 +100,7 @@ class Place:
     """The place of a plan's arena, in memory that plans have in common unless another one computes there."""
 
     def __init__(self, words: Sequence[Address], arena: np.ndarray) -> None:
-        self._words, self._size = _Words(words, abi.address(arena)), arena.nbytes
+        self._words, self._size = Words(words, abi.address(arena)), arena.nbytes
         self._own: _Room | None = None
         self._held: _Room | None = None
         weakref.finalize(self, _clear).atexit = False  # as others may need less
@@ -138,6 +139,19 @@ def place_of(rows: Rows, arena: Arena) -> Place | None:
     if arena.memory.nbytes < LARGE or arena.is_fixed:
         return None
     return Place([word for word, at in rows.places() if low <= at < high], arena.memory)
+
+
+def sources_of(rows: Rows, arrays: Iterable[InPlace]) -> tuple[list[tuple[InPlace, Words]], list[InPlace]]:
+    """Arrays that sealed rows read, with the words that lead there; and those that functions know too."""
+    places, known = [*rows.places()], [*rows.arrays()]
+    sources, others = [], []
+    for x in arrays:
+        low, high = abi.address(x.buffer), abi.address(x.buffer) + x.buffer.nbytes
+        if any(np.may_share_memory(x.buffer, y) for y in known):
+            others.append(x)
+        elif words := [word for word, at in places if low <= at < high]:
+            sources.append((x, Words(words, low)))
+    return sources, others
 
 
 def targets_of(rows: Rows, buffers: Sequence[np.ndarray | None]) -> dict[int, Target]:

@@ -16,6 +16,7 @@ from tapegrad.compilation.explanation import Calls
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.learning import Learning
 from tapegrad.compilation.matching import Matcher
+from tapegrad.compilation.memory import HUGE
 from tapegrad.compilation.pace import Pace
 from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
 from tapegrad.compilation.recorded import record_run
@@ -54,6 +55,8 @@ class Kind:
         What computes most calls, if their arguments are leaves.
     pending
         Not empty while paths are being made, and calls are recorded with no more ado.
+    is_large
+        Whether there is a very large array among the leaves.
     pace
         Whether that saves time, of calls that plans do not compute.
     """
@@ -68,12 +71,13 @@ class Kind:
     ) -> None:
         self.work, self.replay = _Work(self, any(isinstance(x, Handle) for x in given)), replay
         self.matcher = Matcher(len(given), self.work.sources, lambda: self.learning.learns)
-        self.learning = Learning(self.matcher, wait, at_once)
+        self.learning = Learning(self.matcher, wait, at_once, replay is None)
         self.calls = self.in_vain = 0
         self.left: dict[str, int] = {}
         self.shortcut: Callable[[Wanted, tuple[Any, ...]], tuple[Any, Any] | None] | None = None
         self.pace = Pace()
         values = [value_of(x) for x in given]
+        self.is_large = any(getattr(x, "nbytes", 0) >= HUGE for x in values)
         self.leaves = [(type(x), getattr(x, "shape", ()), getattr(x, "dtype", DOUBLE)) for x in values]
         self._flat = [
             (k, type(x), type(value), LAYOUT(value) if isinstance(value, np.ndarray) else None)
@@ -114,6 +118,8 @@ class Kind:
         if self.work.of_tensors or not paths:
             return not self.work.of_tensors
         if paths[0].product is UNTRIED:
+            if self.learning.is_emptied:
+                return True  # it is made in the call
             self.learning.alone(self.learning.product_of, paths[0], True)
         return isinstance(paths[0].product, Product)
 
@@ -245,6 +251,8 @@ def matched(
         try:
             if kind.matcher.paths and not learning.tasks:
                 work = kind.work
+                if kind.is_large:
+                    learning.begin()
                 if kind.replay is not None and kind.replay.may_run(kind.matcher, others):
                     found = work.replayed(given, wanted, begin, direction)
                     if found is not None:
@@ -312,12 +320,14 @@ class _Work:
         if matcher.left:
             matcher.renew()
             self.kind.note_leaving(matcher.why)
+        for path in matcher.paths:
+            path.program.copies.release()
         kept = matcher.let_go()
         if kept:
             self.kind.learning.renew(kept)
         if kept or matcher.left:
             self.kind.count_in_vain("did what a program cannot do, or kept arrays")
-        elif self.kind.replay is None and 2 * len(matcher.by_python) > len(matcher.program.events):
+        elif self.kind.replay is None and matcher.is_by_python():
             self.kind.count_in_vain("had Python compute most operations, as it looked at their values")
         else:
             self.kind.in_vain = 0
@@ -348,13 +358,16 @@ class _Work:
             path = matcher.path
             what = self._product(path, direction) if wanted.directed else path
             pull = self._pulls(path, wanted)
+            why = "a Tensor of it was kept, or an operation met an error of numbers"
+            reads = wanted.directed or wanted.pull or self.of_tensors
+            if reads and path.program.copies.are_written():
+                what, why = None, "an array was written to that a derivative reads"
             if what is not None and matcher.finish(what, pull):
                 matcher.prefer()
                 if self.kind.replay is None or self.kind.replay.note(matcher, others):
                     self._shorten(wanted)
                 return self._computed(what, pull, wanted, given)
             found = path.comparison.handle(Source(RESULT, path.result))
-            why = "a Tensor of it was kept, or an operation met an error of numbers"
         matcher.leave(why)
         call = self.call
         assert call is not None

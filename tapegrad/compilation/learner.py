@@ -121,6 +121,7 @@ class Learner:
     def trace(self) -> Trace:
         """Return what has come, which is ended by that."""
         copies: dict[int, np.ndarray] = {}
+        originals: dict[int, weakref.ref[np.ndarray]] = {}
 
         def kept(x: Any, address: int, k: int, q: int) -> Any:
             flat = self._flat_of(address) if address else None
@@ -140,6 +141,8 @@ class Learner:
             known = copies.get(id(x))
             if known is None:
                 known = copies[id(x)] = np.array(x)
+                if x.nbytes >= layout.SUMMED:
+                    originals[id(known)] = weakref.ref(abi.owner_of(x))
             return known
 
         listing, words = self.listing, self._words
@@ -156,6 +159,7 @@ class Learner:
             self._arguments,
             self._histories,
             held,
+            originals,
         )
 
     def call(

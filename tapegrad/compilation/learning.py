@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from tapegrad.compilation.equality import loosened
 from tapegrad.compilation.events import RESULT, History, Source, Unlearnable
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import is_long, trim
+from tapegrad.compilation.memory import HUGE, give_back, is_long, trim
 from tapegrad.compilation.paths import UNTRIED, Path, Product
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.traces import Trace
@@ -24,6 +25,8 @@ from tapegrad.compilation.varying import in_order
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
 PATIENCE = 0.05  # seconds that the thread waits for a call to end, before it does other work
+
+_latest: list[weakref.ref[Learning]] = []  # of one function at most, whose large arguments are in memory
 
 
 class Learning:
@@ -39,20 +42,45 @@ class Learning:
         How many, of the latest, went a way that is known, as they had left it for another reason.
     reason
         Why the latest of them has given no path.
+    in_place
+        Whether large arrays that calls bring may be read in place: Python runs at each call.
     gone
         Whether the function is gone.
     at_once
         Whether calls do it.
     lock
         Held by the call at work, or the thread at its tasks.
+    is_emptied
+        Whether large arguments of the latest call are gone.
     """
 
-    def __init__(self, matcher: Matcher, wait: bool, at_once: bool) -> None:
-        self.matcher, self.wait, self.at_once = matcher, wait, at_once
+    def __init__(self, matcher: Matcher, wait: bool, at_once: bool, in_place: bool = False) -> None:
+        self.matcher, self.wait, self.at_once, self.in_place = matcher, wait, at_once, in_place
         self.tasks: deque[Callable[[], None]] = deque()
         self.attempts, self.reason, self.gone = 0, "", False
         self.known = 0
         self.lock = threading.Lock()
+        self.is_emptied = False
+
+    def begin(self) -> None:
+        """Have memory for large arguments of a call; another function not at work gives back its own.
+
+        So many functions take as much as one. A function that is called again and again keeps its pages.
+        """
+        before = _latest[0]() if _latest else None
+        if before is self:
+            return
+        _latest[:], self.is_emptied = [weakref.ref(self)], False
+        if before is not None:
+            before.alone(before.empty)
+
+    def empty(self) -> None:
+        """Give back the memory of large arguments up to the next call."""
+        self.is_emptied = True
+        for program in [path.program for path in self.matcher.paths]:
+            for x in program.arguments:
+                if x.nbytes >= HUGE:
+                    give_back(x)
 
     def is_free(self) -> bool:
         """Whether no call is at work, and the thread has nothing to do."""
@@ -190,7 +218,8 @@ class Learning:
         if large:
             trim()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
-        program = Program(events, given, [path.program for path in paths])
+        passing = [at for at, x in trace.originals.items() if self.in_place and x() is None]
+        program = Program(events, given, [path.program for path in paths], passing=passing)
         self.matcher.add(Path(program, result, self.wait))
         if large:
             trim()

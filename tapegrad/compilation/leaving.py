@@ -19,6 +19,7 @@ from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source, 
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner, held
 from tapegrad.compilation.recorded import apply_event, operand_value
+from tapegrad.config import setting_of_guard
 from tapegrad.core import base, dispatch
 from tapegrad.core.base import Handle, Operand, value_of
 from tapegrad.core.dispatch import record
@@ -112,7 +113,10 @@ class Leaver(Follower):
             if event.writes is None:
                 is_given = self.program.stand_ins.is_latest(j, self._known, owners)
                 x = self._pending = self.tensor(j) if is_given else Tensor()  # nobody has it any more
-                self._record_value(j, operands)
+                if j in self.program.at_once:
+                    self._record_guarded(j, operands, x)
+                else:
+                    self._record_value(j, operands)
             else:
                 x = self._pending = self._recorded[owners[j]]
                 self._record_write(j, operands, x)
@@ -123,6 +127,19 @@ class Leaver(Follower):
             if event.told:
                 self.note_told(x, event.told)
             self._recorded.append(x)
+
+    def _record_guarded(self, j: int, operands: list[Any], x: Handle) -> None:
+        """As `_record_value`, of an event that has read an array in place, which is refused if written to."""
+        before = setting_of_guard.set("checksum")
+        try:
+            self._record_value(j, operands)
+        finally:
+            setting_of_guard.reset(before)
+        found = map(self.program.copies.held_for, self.program.live(j))
+        for now, known in filter(None, (array.written() for array in found if array is not None)):
+            if x._tape is not None:
+                guards = x._tape.guards
+                guards |= {k: known for k, checksum in guards.items() if checksum == now}
 
     def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
         """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
@@ -241,7 +258,9 @@ class Leaver(Follower):
     def _real(self, j: int, q: int, source: Source) -> Any:
         if source.kind in (ARGUMENT, RESULT):
             return self._stood_for(source)
-        return operand_value(source, self.program.live(j)[q])
+        buffer = self.program.live(j)[q]
+        held = self.program.copies.held_for(buffer)
+        return operand_value(source, buffer) if held is None else held.array
 
     def wrap(self, value: Operand, tape: Any = None, at: int | None = None) -> Handle:
         """Return the Tensor of a result just recorded: the one that was given out for it, or another."""

@@ -28,7 +28,9 @@ MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
 HUGE = 1 << 22  # bytes of one that has huge pages where there are any, as NumPy's arrays have
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 DONT_NEED = 4  # MADV_DONTNEED
+CHUNK = 64  # pages that are asked for at once
 
 
 @functools.cache
@@ -42,7 +44,7 @@ def _advise() -> Callable[[int, int, int], int] | None:
 
 def give_back(x: np.ndarray) -> None:
     """Give back the pages that an array has to itself: it is zeros there when it is next read."""
-    if x.nbytes < LARGE:
+    if not has_pages(x):
         return
     advise = _advise()
     if advise is not None:
@@ -51,6 +53,39 @@ def give_back(x: np.ndarray) -> None:
         if not isinstance(x.base, mmap.mmap):
             end = end // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)
+
+
+def has_pages(x: np.ndarray) -> bool:
+    """Whether an array is given back: a large one, or one that has its pages from `Pages`."""
+    return x.nbytes >= LARGE or isinstance(x.base, mmap.mmap)
+
+
+class Pages:
+    """Memory of smaller arrays, at least a page long, that have theirs to themselves as large ones have."""
+
+    def __init__(self) -> None:
+        self._chunk: Any = None
+        self._free = CHUNK  # which of its pages is the next one
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """As `numpy.zeros`."""
+        return self._array(shape, dtype, None) if self._takes(shape, dtype) else zeros(shape, dtype)
+
+    def empty_like(self, x: np.ndarray) -> np.ndarray:
+        """As `numpy.empty_like`."""
+        if not self._takes(x.shape, x.dtype):
+            return empty_like(x)
+        return self._array(x.shape, x.dtype, np.empty_like(x, subok=False).strides)
+
+    def _takes(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+        return mmap.PAGESIZE <= math.prod(shape) * dtype.itemsize < LARGE and _advise() is not None
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None) -> np.ndarray:
+        count = -(-math.prod(shape) * dtype.itemsize // mmap.PAGESIZE)
+        if self._free + count > CHUNK:
+            self._chunk, self._free = mmap.mmap(-1, CHUNK * mmap.PAGESIZE, flags=PRIVATE), 0
+        self._free, begin = self._free + count, self._free
+        return np.ndarray(shape, dtype, self._chunk, begin * mmap.PAGESIZE, strides)
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -68,7 +103,7 @@ def empty_like(x: np.ndarray) -> np.ndarray:
 
 def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
-    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages = mmap.mmap(-1, nbytes, flags=PRIVATE)
     if nbytes >= HUGE:
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
@@ -134,7 +169,7 @@ class Releases:
         self.after: dict[int, list[np.ndarray]] = {}
         self.later: dict[int, list[np.ndarray]] = {}
         self.last: list[np.ndarray] = []
-        large = {id(x): x for x in map(abi.owner_of, arrays) if x.nbytes >= LARGE}
+        large = {id(x): x for x in map(abi.owner_of, arrays) if has_pages(x)}
         if not large:
             return
         for x in kept:
@@ -181,11 +216,13 @@ class Releases:
         for x in self.after.get(k, ()):
             give_back(x)
 
-    def end(self, every: bool = True) -> None:
-        """Give back all of them, `every` one or those that rows leave."""
+    def end(self, every: bool = True, kept: Iterable[np.ndarray] = ()) -> None:
+        """Give back all of them, `every` one or those that rows leave, but for those that are kept."""
+        others = {id(abi.owner_of(x)) for x in kept}
         for arrays in (*self.after.values(), *self.later.values(), self.last if every else ()):
             for x in arrays:
-                give_back(x)
+                if id(x) not in others:
+                    give_back(x)
 
 
 def _owners(step: Step) -> Iterator[int]:

@@ -80,6 +80,8 @@ class Computation:
         error was met that NumPy is to tell of; then nothing was run in reverse.
         """
         rows, n = self.program.rows, len(self.program.events)
+        if pull:
+            self.program.copies.fill()
         apart = pull and self.reverse.rows.calls
         state, m = rows.state, len(self.reverse.rows) if pull and not apart else 0
         if pull is not self._pulls:
@@ -199,8 +201,8 @@ class Path(Computation):
         if self._releases.are_due and begin == 0 and not planning.reason:
             by_rows = functools.partial(self._sparingly, pull, reported)
         found = self._planned(planning, reported, by_rows)
-        if is_new and planning.plan is not None and begin == 0:  # nobody has looked into what rows gave
-            self._releases.end()
+        if is_new and planning.plan is not None:  # nobody has looked into what rows gave from there on
+            self._releases.end(kept=self.program.values.alone(begin) if begin else ())
         return found
 
     def _releases_of(
@@ -216,7 +218,7 @@ class Path(Computation):
         if reverse is None:
             return Releases(program.rows, program.values.alone(), None, kept, smallest)
         kept += [x for x in reverse.gradients if x is not None]
-        arrays = [*program.values.alone(), *reverse.buffers]
+        arrays = [*program.values.alone(), *reverse.buffers, *reverse.blocks]
         return Releases(program.rows, arrays, reverse.rows, kept, smallest)
 
     def _sparingly(self, pull: bool, reported: int) -> bool:

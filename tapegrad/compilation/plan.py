@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ import numpy as np
 from tapegrad.compilation.arena import Arena, Use
 from tapegrad.compilation.explanation import several
 from tapegrad.compilation.fusing import can_emit, emit_kernel
-from tapegrad.compilation.handing import place_of, targets_of
+from tapegrad.compilation.handing import place_of, sources_of, targets_of
+from tapegrad.compilation.in_place import InPlace
 from tapegrad.compilation.loops import INITIAL, signature
 from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.compilation.prepared import Prepared
@@ -106,6 +107,9 @@ class Plan(Prepared):
         places = sorted(self.rows.addresses())  # of what is left where it was
         dense = (x for x in schedule.computed() if x.is_dense)
         self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
+        self.arena.forget()
+        for known in (self.wholes, self._blocks, self._touched, self._loaded):
+            known.clear()  # of which only a plan that is being made has need
 
     def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
         """Add a row as it is; a product of a cotangent that may be scaled is."""
@@ -170,6 +174,11 @@ class Plan(Prepared):
                 raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
             self._loaded[key] = address
         return self._loaded[key]
+
+    def read_in_place(self, arrays: Iterable[InPlace]) -> None:
+        """As of `Prepared`; most rows can be led to them."""
+        self.sources, self.filled = sources_of(self.rows, arrays)
+        self.borrows = self.borrows or bool(self.sources or self.filled)
 
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""

@@ -108,6 +108,7 @@ class Planning:
             rows, reverse = self._program.rows, self._reverse
             self._made = self._rolled()
             if self._made is not None:
+                self._made.read_in_place(self._program.copies.in_place())
                 return True
             steps = len(rows) + (0 if reverse is None else len(reverse.rows))
             if steps > memory.MOST_STEPS:
@@ -121,6 +122,7 @@ class Planning:
                 background.pause()
             if self._hands_over and self._reverse is not None:
                 plan.hand_over(self._reverse.gradients)
+            plan.read_in_place(self._program.copies.in_place())
             self._made = plan
         except Exception as error:  # of LLVM, or of a step that is as no other
             self.reason = f"{type(error).__name__}: {error}"
@@ -162,8 +164,8 @@ class Planning:
             del known
             for target in plan.targets.values():
                 target.release()
-            large = any(x.nbytes >= memory.LARGE for x in outputs)
-            if large or memory.is_long(len(self._program.events)):
+            program = self._program
+            if memory.is_long(len(program.events)) or any(map(memory.has_pages, program.values.alone())):
                 memory.trim()
             return True
         if self.reason:

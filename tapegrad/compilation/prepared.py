@@ -7,14 +7,16 @@ compute the call.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.handing import Place, Target
+from tapegrad.compilation.handing import Place, Target, Words
+from tapegrad.compilation.in_place import InPlace
 from tapegrad.compilation.rows import Rows
 from tapegrad.core.compiled_methods import METH_O, builtin
+from tapegrad.kernels import abi
 from tapegrad.kernels.programs import load
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import REPORTED, SKIPS_PYTHON
@@ -31,6 +33,8 @@ class Prepared:
         By number of an argument, where a derivative is that a call gives away.
     place
         Where the rows have their arena; None where that is always the same.
+    sources, filled
+        Large arrays that calls bring: those that rows can be led to, and by which words; all others.
     borrows
         Whether a call begins by `begin` and ends by `end`, between which they may run.
     is_exact
@@ -43,6 +47,8 @@ class Prepared:
         self.rows = Rows()
         self.targets: dict[int, Target] = {}
         self.place: Place | None = None
+        self.sources: list[tuple[InPlace, Words]] = []
+        self.filled: list[InPlace] = []
         self.borrows = False
         self._computed: list[Any] = []  # what tells where they write, for `spoil`
 
@@ -57,6 +63,10 @@ class Prepared:
     def end_comparing(self) -> None:
         """Keep nothing that only `spoil` needs."""
         self._computed = []
+    def read_in_place(self, arrays: Iterable[InPlace]) -> None:
+        """Say which arrays calls bring that are read in place where that can be."""
+        self.filled = [*arrays]
+        self.borrows = self.borrows or bool(self.filled)
 
     def hand_over(self, gradients: Sequence[np.ndarray | None]) -> None:
         """Write derivatives to memory of their own, which a call gives away, where that can be."""
@@ -85,6 +95,10 @@ class Prepared:
         """Have memory for a call."""
         for target in self.targets.values():
             target.begin()
+        for x, words in self.sources:
+            words.move(x.at)
+        for x in self.filled:
+            x.fill()
         if self.place is not None:
             self.place.begin()
 
@@ -92,6 +106,8 @@ class Prepared:
         """Leave to others what memory of the call is not given away."""
         if self.place is not None:
             self.place.end()
+        for x, words in self.sources:
+            words.move(abi.address(x.buffer))
 
     def _go_on(self) -> bool:
         """Do what Python has to do, if that is why the rows were left."""

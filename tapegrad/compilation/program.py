@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from mmap import PAGESIZE
 from sys import getrefcount
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from tapegrad.compilation.events import (
     activity,
     is_number_view,
 )
+from tapegrad.compilation.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.memory import LARGE, Releases, forget_steps
 from tapegrad.compilation.passive import Passive
 from tapegrad.compilation.rows import Rows
@@ -111,6 +113,19 @@ class Write(NamedTuple):
 class Program:
     """What a call computes.
 
+    Parameters
+    ----------
+    events, arguments
+        The operations of a call that was learned from, and its leaves.
+    others
+        Programs of which one may have buffers in common.
+    exact
+        As the attribute, where it is known: of a program with other buffers.
+    unused
+        Events that nobody reads.
+    passing
+        Of large arrays that calls bring, by their ids, those that nobody has behind a call.
+
     Attributes
     ----------
     events
@@ -125,6 +140,8 @@ class Program:
         Events whose values could be written to, but are read-only, as those of `np.diag`.
     copies
         What takes large arrays.
+    at_once
+        Events that Python computes when they come, so that large arrays are read in place.
     attrs
         The attributes of each event, of which some may be those of the call at hand.
     anew
@@ -152,8 +169,12 @@ class Program:
     def __init__(
         self, events: Events, arguments: Iterable[Any], others: Sequence[Program] = (),
         exact: Sequence[int] | None = None, unused: Collection[int] = (),
+        passing: Collection[int] = (),
     ) -> None:  # fmt: skip
         before, self.shared = _longest_beginning(events, others)
+        self.at_once = set[int]()
+        self._passing, self._is_learned = passing, exact is None
+        self._ahead = 0  # bytes of results since the latest event that is computed at once
         if before is None:
             self.arguments: list[np.ndarray] = list(map(np.array, arguments))
             self.places: list[Any] = [x if x.ndim or x.dtype.char != "d" else x.data for x in self.arguments]
@@ -180,6 +201,8 @@ class Program:
             background.pause()
             ours = exact is None and event.known and (self.values.is_packed(k) or _is_ours(event))
             if before is not None and k < self.shared:
+                if k in before.at_once:
+                    self.at_once.add(k)
                 self._share(before, k, event, exact is None)
                 ours = False
             else:
@@ -187,6 +210,9 @@ class Program:
             if exact is None:
                 is_there = ours and not self.views[k] and event.op is not BROADCAST
                 given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
+            self._ahead += 0 if self.views[k] else self.values[k].nbytes
+            if k in self.at_once:
+                self._ahead = 0
             events[k] = self._own(event, k)
             forget_steps(self.rows)
         self.values.trim()
@@ -203,13 +229,18 @@ class Program:
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
         known = b"" if before is None else before.exact[: self.shared]
         self.exact: Sequence[int] = self._verified(given, known) if exact is None else exact
+        if exact is None:
+            self.copies.release()
 
     def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
         """Add buffers and a row for an event, whose value is one if it is `ours`."""
         attrs, value = self._attributes(event) if event.attrs else event.attrs, np.asarray(event.value)
         if attrs is not event.attrs:
             self.attrs[k], event = attrs, event._replace(attrs=attrs)
-        operands = self._operands(event, [self._operand(source, event) for source in event.operands])
+        matrix = matrix_of(event) if self._passing else None
+        if matrix is not None and id(matrix) in self._passing and is_worth_it(matrix, value, self._ahead):
+            self.at_once.add(k)
+        operands = self._operands(event, [self._operand(source, event, k) for source in event.operands])
         seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
         view = view_of(event.op, event.attrs, operands[0]) if seen else None
         self.views.append(view is not None)
@@ -250,8 +281,11 @@ class Program:
             for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
                 y, given[k] = given[k], None
                 y = x.copy() if y is IN_PLACE else y
-                if k < self.shared and not shared_exact[k] and event.op is not POWER:
+                shared_as_given = k < self.shared and not shared_exact[k] and event.op is not POWER
+                if shared_as_given or k in self.at_once:
                     target = self.target(k)
+                    if y is None and k in self.at_once:
+                        y = _recorded(event, [self.copies.value_of(x) for x in self.live(k)])
                     if target is not None and y is not None:
                         target[...] = y
                     exact.append(False)
@@ -337,7 +371,7 @@ class Program:
         operands = self._operands(event, before.live(k))
         for source, to in zip(event.operands, operands, strict=True):
             if filled and source.kind == LIVE:
-                self.copies.take(to, source.value)
+                self.copies.bring(to, source.value)
         mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
         if filled and mine is not None and theirs is not None:
             theirs.take(mine.latest())
@@ -362,7 +396,8 @@ class Program:
 
     def renewed(self, others: Sequence[Program]) -> Program:
         """Return the same program with other buffers, or those of the others."""
-        return Program(self.events.copy(), self.arguments, others, self.exact)
+        passing = [id(x.buffer) for x in self.copies.in_place()]
+        return Program(self.events.copy(), self.arguments, others, self.exact, passing=passing)
 
     def buffer(self, source: Source) -> Any:
         """Return where the value of an argument or a result is, the same array to all who keep it."""
@@ -372,7 +407,7 @@ class Program:
         """As `buffer`, an array that nobody keeps for longer than the program."""
         return (self.arguments if source.kind == ARGUMENT else self.values)[source.value]
 
-    def _operand(self, source: Source, event: Event) -> Any:
+    def _operand(self, source: Source, event: Event, k: int) -> Any:
         if source.kind < LIVE:
             return self.at_hand(source)
         if source.kind == FIXED:
@@ -380,6 +415,11 @@ class Program:
         value = source.value
         if source.kind == SHARED:
             return self.live(value[0])[value[1]]
+        if k in self.at_once:
+            buffer = self.copies.buffer_in_place(value)
+            if self._is_learned:
+                self.copies.bring(buffer, value)
+            return buffer
         if type(value) not in PYTHON_S:
             return self._beside(np.array(value))
         if not isinstance(event.op, Passive):
@@ -444,6 +484,8 @@ def _is_ours(event: Event) -> bool:
     """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
     if type(event.value) is not np.ndarray or _references(event) != REFERENCES:
         return False
+    if event.value.nbytes >= PAGESIZE:
+        return False  # as its pages are not its own
     flags = event.value.flags
     return bool(flags.carray and flags.owndata)
 

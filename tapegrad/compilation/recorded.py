@@ -46,7 +46,8 @@ class Run:
     def __init__(self, program: Program, result: int, parts: Sequence[Any] | None) -> None:
         self.events, self.result, self.parts = program.events, result, parts
         self._anew = {k: program.event_of_call(k) for k in program.anew}
-        self.brought = [operand_value(source, buffer) for source, buffer in program.operands_brought]
+        value_of = program.copies.value_of
+        self.brought = [operand_value(source, value_of(x)) for source, x in program.operands_brought]
 
     def recorded(self, arguments: Sequence[Tensor]) -> Tensor:
         """Apply the operations to Tensors, which are recorded one by one."""

@@ -36,8 +36,10 @@ Place = tuple[Address, int, int]  # of an operand: where it is, how it advances,
 class Block:
     """Elements that only the rows of a group know, anew for each block of its so many elements."""
 
-    def __init__(self, dtype: np.dtype, extent: int) -> None:
-        self.array = np.zeros(min(extent, BLOCK), dtype)
+    def __init__(
+        self, dtype: np.dtype, extent: int, made: Callable[[tuple[int], np.dtype], np.ndarray] = np.zeros
+    ) -> None:
+        self.array = made((min(extent, BLOCK),), dtype)
 
 
 def is_dense(x: np.ndarray) -> bool:

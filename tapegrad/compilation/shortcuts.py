@@ -50,6 +50,7 @@ class Kind(Protocol):
 
     calls: int
     in_vain: int
+    is_large: bool
     matcher: Matcher
     pace: Pace
     learning: Learning
@@ -110,6 +111,8 @@ class Shortcut:
         try:
             if self._learning.tasks:
                 return None
+            if self._kind.is_large:
+                self._learning.begin()
             if replay is None:
                 if path is not matcher.ready or path is not matcher.paths[0]:
                     return None

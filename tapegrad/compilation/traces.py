@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -61,6 +62,8 @@ class Trace(NamedTuple):
         Values of the arguments, and what tells their Tensors.
     held
         How many bytes all that has.
+    originals
+        Of copies of very large arrays that the call has brought, by their ids, whose memory was copied.
     """
 
     listing: Listing
@@ -72,6 +75,7 @@ class Trace(NamedTuple):
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
+    originals: dict[int, weakref.ref[np.ndarray]]
 
     def events(self, found: History) -> tuple[Events, int]:
         """Return the operations, and the number of that which gave a Tensor; the listing is used up."""

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapegrad.compilation.memory import empty_like
+from tapegrad.compilation.memory import Pages, empty_like
 from tapegrad.kernels import abi
 
 SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
@@ -31,9 +31,12 @@ Form = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 class Values(list[Any]):
     """Arrays, one for each number."""
 
+    pages: Pages | None = None
+
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """A buffer of this shape and dtype for number k."""
-        self[k] = empty_like(like)
+        self.pages = self.pages or Pages()
+        self[k] = self.pages.empty_like(like)
         return self[k]  # type: ignore[no-any-return]
 
     def share(self, k: int, other: Values | Packed) -> None:

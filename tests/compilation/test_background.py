@@ -40,11 +40,11 @@ def gate(monkeypatch):
     opened, real = threading.Event(), learning.Program
     opened.reached = threading.Event()
 
-    def program(*args):
+    def program(*args, **names):
         opened.reached.set()
         while not opened.wait(1e-3):
             background.pause()
-        return real(*args)
+        return real(*args, **names)
 
     monkeypatch.setattr(learning, "Program", program)
     yield opened
@@ -248,7 +248,7 @@ def test_a_function_may_go_before_its_way_is_made(gate):
 
 
 def test_errors_are_told_by_explain(monkeypatch):
-    def program(*args):
+    def program(*args, **names):
         raise RuntimeError("no such thing")
 
     monkeypatch.setattr(learning, "Program", program)
@@ -282,8 +282,8 @@ def test_warnings_and_handling_of_errors_are_the_callers():
 def test_an_interrupt_leaves_nothing_behind(monkeypatch):
     real = learning.Program
 
-    def program(*args):
-        real(*args)
+    def program(*args, **names):
+        real(*args, **names)
         raise KeyboardInterrupt
 
     compiled = tg.compile(energy, wait=True)
@@ -532,7 +532,12 @@ def test_calls_without_a_pause_leave_the_thread_its_share(monkeypatch, seconds):
     So it is where the thread does without the lock in the midst of its work, as to read a file.
     """
     real = learning.Program
-    monkeypatch.setattr(learning, "Program", lambda *args: time.sleep(seconds) or real(*args))
+
+    def program(*args, **names):
+        time.sleep(seconds)
+        return real(*args, **names)
+
+    monkeypatch.setattr(learning, "Program", program)
 
     def f(x):
         for _ in range(20):
@@ -573,7 +578,7 @@ def test_a_call_does_not_wait_for_a_thread_that_takes_long(monkeypatch, due):
     """As LLVM does, which needs no lock; or for one that has its turn later."""
     reached, go_on = threading.Event(), threading.Event()
 
-    def program(*args):
+    def program(*args, **names):
         reached.set()
         go_on.wait(60)
         raise RuntimeError
@@ -630,12 +635,12 @@ import os, threading, time
 import numpy as np, tapegrad as tg
 from tapegrad.compilation import background, learning
 real, reached = learning.Program, threading.Event()
-def program(*args):
+def program(*args, **names):
     reached.set()
     if threading.current_thread().name == "tapegrad-compile" and os.getpid() == parent:
         end = time.monotonic() + 0.3
         while time.monotonic() < end: background.pause()
-    return real(*args)
+    return real(*args, **names)
 learning.Program, parent = program, os.getpid()
 f, x = tg.compile(lambda x: np.sum(np.tanh(x) * x)), np.linspace(-1.0, 1.0, 50)
 g = tg.compile(lambda x: np.sum(np.tanh(x) * x + 1.0))

@@ -1106,7 +1106,7 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
     compiled = tg.compile(lambda x: np.sum(np.sin(x) * x), wait=True)
     for _ in range(CALLS):
         compiled.grad(x)
-    move, empty = handing._Words.move, pool.empty
+    move, empty = handing.Words.move, pool.empty
 
     def interrupt(*args):
         raise KeyboardInterrupt
@@ -1117,8 +1117,8 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
 
     for name, module, stopped in (
         ("empty", pool, interrupt),
-        ("move", handing._Words, interrupt),
-        ("move", handing._Words, moved_and_interrupted),
+        ("move", handing.Words, interrupt),
+        ("move", handing.Words, moved_and_interrupted),
     ):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, stopped)
@@ -1129,7 +1129,7 @@ def test_an_interrupt_as_a_derivative_is_given_away_leaves_the_next_ones_right(m
             np.testing.assert_allclose(
                 compiled.grad(given), np.cos(given) * given + np.sin(given), rtol=1e-12
             )
-    assert (handing._Words.move, pool.empty) == (move, empty)
+    assert (handing.Words.move, pool.empty) == (move, empty)
     assert fused(compiled)
 
 

@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from mmap import PAGESIZE
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
-from tapegrad.compilation.memory import LARGE, Releases, give_back
+from tapegrad.compilation.memory import CHUNK, HUGE, LARGE, Pages, Releases, give_back
 from tapegrad.compilation.steps import FORGOTTEN, NOTHING
 from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
 from tapegrad.kernels import abi, state
@@ -374,9 +375,9 @@ def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, most, 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
-    """By workspaces of sweeps, where arrays are large."""
+    """By workspaces of sweeps, where arrays are pages long."""
     ran, run, recorded = [], state.State.run, tg.func.value_and_grad(chain)
-    x = points(np.float64, more)[0]
+    x = np.linspace(-1.0, 1.0, PAGESIZE // 8 + more)
     wanted = recorded(x)
     monkeypatch.setattr(
         state.State, "run", lambda self, what, *etc: ran.append(what) or run(self, what, *etc)
@@ -384,7 +385,7 @@ def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
     compiled = tg.compile(chain, wait=True)
     for _ in range(CALLS):
         assert compiled.value_and_grad(x)[0] == wanted[0]
-    assert (RESET in ran) == (x.nbytes >= LARGE)
+    assert (RESET in ran) == (x.nbytes >= PAGESIZE)
     assert all(not one.view[HELD_BYTES] for one in state._idle) or more < 0
     np.testing.assert_array_equal(recorded(x)[1], wanted[1])
 
@@ -469,3 +470,76 @@ def test_memory_of_a_long_program():
     )
     _, _, learned, compiled = map(float, found.stdout.split())
     assert learned < 900 and compiled < 1400
+
+
+@pytest.mark.full
+def test_large_arguments_are_those_of_one_function_at_a_time(monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    x = np.linspace(0.5, 1.5, HUGE // 8 + 1)
+    functions = [lambda x: np.sum(np.sin(x * x)), lambda x: np.sum(1.0 / x)]
+    compiled, recorded = map(tg.compile, functions), map(tg.func.value_and_grad, functions)
+    pairs = [*zip(compiled, recorded, strict=True)]
+    for k in range(8):
+        for call, wanted in pairs:
+            (value, g), (expected, h) = call.value_and_grad(x + k), wanted(x + k)
+            assert value == expected and np.array_equal(g, h), k
+    kinds = [kind for call, _ in pairs for kind in call._kinds.values()]
+    first, second = (kind.matcher.paths[0].program.arguments[0] for kind in kinds)
+    assert np.array_equal(second, x + 7)
+    assert not GIVEN_BACK or not first[512:-512].any()  # pages of nothing else
+    for k, (call, _) in enumerate(pairs):  # whose products with the Hessian are made in a call, of its values
+        np.testing.assert_allclose(call.hvp(x, x), tg.func.hvp(functions[k])(x, x), rtol=1e-12, atol=1e-12)
+        assert call.explain().kinds[0].ways[0].second
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_both_sides_of_an_array_of_a_page(more, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    xs = [np.linspace(-1.0, 1.0, PAGESIZE // 8 + more) + 0.1 * k for k in range(CALLS)]
+    compiled = compare(chain, xs)
+    (path,) = next(iter(compiled._kinds.values())).matcher.paths
+    gone = [not x.any() for x in path.program.values[:-1]]
+    assert all(gone) if more >= 0 and GIVEN_BACK else not any(gone)
+    assert compiled(xs[0]) == tg.func.value_and_grad(chain)(xs[0])[0]  # by other rows
+
+
+@pytest.mark.skipif(not GIVEN_BACK, reason="arrays are NumPy's own")
+def test_arrays_that_have_pages_to_themselves():
+    pages, made = Pages(), []
+    for k in range(3 * CHUNK):
+        size = (PAGESIZE // 8, PAGESIZE // 8 + 1, LARGE // 8 - 1)[k % 3]
+        like = np.zeros((2, size // 2 + 1)).T
+        x = pages.zeros((size,), like.dtype) if k % 2 else pages.empty_like(like)
+        assert abi.address(x) % PAGESIZE == 0 and (k % 2 or x.strides == like.strides)
+        x[...] = k + 1
+        made.append(x)
+    for x in made[::2]:
+        give_back(x)
+    for k, x in enumerate(made):
+        assert np.all(x == (k + 1) * (k % 2))
+    for size in (PAGESIZE // 8 - 1, LARGE // 8):
+        assert (pages.zeros((size,), np.dtype(float)).base is None) is (size < LARGE // 8)
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_what_is_computed_behind_a_look_is_given_back(at, monkeypatch):
+    """At no call what somebody has seen, who may keep it."""
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    kept = []
+
+    def f(x, keep):
+        y = np.exp(x * 0.5)
+        if keep:
+            kept.append(y.detach().numpy())
+        z = np.sin(y) if y[3].item() < 100.0 else y
+        return np.sum(z * x)
+
+    compiled, recorded, x = tg.compile(f), tg.func.value_and_grad(f), np.linspace(-1.0, 1.0, LARGE // 8)
+    for k in range(2 * CALLS):
+        (value, g), (wanted, h) = compiled.value_and_grad(x, k == at), recorded(x, False)
+        assert value == wanted and np.allclose(g, h, rtol=1e-13, atol=0)
+        assert all(np.array_equal(y, np.exp(x * 0.5)) for y in kept)
+    (path,) = next(iter(compiled._kinds.values())).matcher.paths
+    names = [op.name for op in path.program.events.ops]
+    gone = dict(zip(names, [not y.any() for y in path.program.values], strict=True))
+    assert gone["sin"] is GIVEN_BACK and not gone["exp"]
