@@ -63,6 +63,7 @@ class Prepared:
     def end_comparing(self) -> None:
         """Keep nothing that only `spoil` needs."""
         self._computed = []
+
     def read_in_place(self, arrays: Iterable[InPlace]) -> None:
         """Say which arrays calls bring that are read in place where that can be."""
         self.filled = [*arrays]
