@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.computing import are_real_numbers, forward_of, number_of
+from tapegrad.compilation.computing import BROADCAST, are_real_numbers, forward_of, number_of
 from tapegrad.compilation.events import ARGUMENT, PARTS, RESULT, Event, Source, is_number_view
 from tapegrad.compilation.following import Follower
 from tapegrad.compilation.learner import Learner, held
@@ -216,7 +216,7 @@ class Leaver(Follower):
         of = operands[0] if event.op in PARTS and event.writes is None else None
         if isinstance(of, Handle) and of._v.ndim:
             base.refuse_while(x, of, partial(self.held, weakref.ref(of)))
-        number = event.operands[0].kind in (ARGUMENT, RESULT)
+        number = event.operands[0].kind in (ARGUMENT, RESULT) and event.op is not BROADCAST  # which is a copy
         if number and isinstance(operands[0], Handle) and is_number_view(event, operands[0]._v):
             base.note_copied(x, operands[0])
 

@@ -28,7 +28,6 @@ MOST_STEPS = 1 << 14  # rows of a program that is planned
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
 HUGE = 1 << 22  # bytes of one that has huge pages where there are any, as NumPy's arrays have
-PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 DONT_NEED = 4  # MADV_DONTNEED
 CHUNK = 64  # pages that are asked for at once
 
@@ -83,7 +82,7 @@ class Pages:
     def _array(self, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None) -> np.ndarray:
         count = -(-math.prod(shape) * dtype.itemsize // mmap.PAGESIZE)
         if self._free + count > CHUNK:
-            self._chunk, self._free = mmap.mmap(-1, CHUNK * mmap.PAGESIZE, flags=PRIVATE), 0
+            self._chunk, self._free = _map(CHUNK * mmap.PAGESIZE), 0
         self._free, begin = self._free + count, self._free
         return np.ndarray(shape, dtype, self._chunk, begin * mmap.PAGESIZE, strides)
 
@@ -101,9 +100,14 @@ def empty_like(x: np.ndarray) -> np.ndarray:
     return out if out.nbytes < LARGE or _advise() is None else _in_pages(out.shape, out.dtype, out.strides)
 
 
+def _map(nbytes: int) -> mmap.mmap:
+    """Pages that nobody else has, on systems that can be told of them."""
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:
     nbytes = math.prod(shape) * dtype.itemsize
-    pages = mmap.mmap(-1, nbytes, flags=PRIVATE)
+    pages = _map(nbytes)
     if nbytes >= HUGE:
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
