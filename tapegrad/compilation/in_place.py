@@ -12,10 +12,10 @@ from tapegrad.compilation.computing import MATMUL
 from tapegrad.compilation.events import LIVE, Event
 from tapegrad.compilation.memory import empty_like, give_back
 from tapegrad.kernels import abi
-from tapegrad.kernels.replay.layout import SUMMED
 from tapegrad.kernels.words import Address
 from tapegrad.tape.tape import checksum
 
+LEAST = 1 << 22  # bytes of such a matrix: a smaller one is compared with a copy, and read once, in less time
 FEWER = 8  # times as many bytes has such a matrix as the product, and as what is computed before
 
 
@@ -25,7 +25,7 @@ def matrix_of(event: Event) -> np.ndarray | None:
     if event.op is not MATMUL or event.writes is not None or len(brought) != 1:
         return None
     (x,) = brought
-    if type(x) is not np.ndarray or x.ndim < 2 or x.nbytes < SUMMED or not x.flags.forc:
+    if type(x) is not np.ndarray or x.ndim < 2 or x.nbytes < LEAST or not x.flags.forc:
         return None
     return x if x.dtype == event.value.dtype and x.dtype.char in "df" else None
 
