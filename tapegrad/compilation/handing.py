@@ -135,10 +135,15 @@ def _clear() -> None:
 
 def place_of(rows: Rows, arena: Arena) -> Place | None:
     """The place of the arena of sealed rows; None where it is small, or functions of Python's know it."""
-    low, high = abi.address(arena.memory), abi.address(arena.memory) + arena.memory.nbytes
     if arena.memory.nbytes < LARGE or arena.is_fixed:
         return None
-    return Place([word for word, at in rows.places() if low <= at < high], arena.memory)
+    return Place(_leading_to(arena.memory, rows.places()), arena.memory)
+
+
+def _leading_to(x: np.ndarray, places: Iterable[tuple[Address, Address]]) -> list[Address]:
+    """Words that have the address of an element of a dense array; places are words with what they have."""
+    low, high = abi.address(x), abi.address(x) + x.nbytes
+    return [word for word, at in places if low <= at < high]
 
 
 def sources_of(rows: Rows, arrays: Iterable[InPlace]) -> tuple[list[tuple[InPlace, Words]], list[InPlace]]:
@@ -146,11 +151,10 @@ def sources_of(rows: Rows, arrays: Iterable[InPlace]) -> tuple[list[tuple[InPlac
     places, known = [*rows.places()], [*rows.arrays()]
     sources, others = [], []
     for x in arrays:
-        low, high = abi.address(x.buffer), abi.address(x.buffer) + x.buffer.nbytes
         if any(np.may_share_memory(x.buffer, y) for y in known):
             others.append(x)
-        elif words := [word for word, at in places if low <= at < high]:
-            sources.append((x, Words(words, low)))
+        elif words := _leading_to(x.buffer, places):
+            sources.append((x, Words(words, abi.address(x.buffer))))
     return sources, others
 
 
@@ -170,8 +174,7 @@ def targets_of(rows: Rows, buffers: Sequence[np.ndarray | None]) -> dict[int, Ta
     for k, x in enumerate(buffers):
         if x is None or x.nbytes < LARGE or not is_dense(x) or abi.owner_of(x).nbytes != x.nbytes:
             continue
-        low, high = abi.address(x), abi.address(x) + x.nbytes
-        mine = [word for word, at in words if low <= at < high]
+        mine = _leading_to(x, words)
         others = [*arrays, *(y for q, y in enumerate(buffers) if q != k and y is not None)]
         if mine and not any(np.may_share_memory(x, y) for y in others):
             found[k] = Target(mine, x)

@@ -14,12 +14,13 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import sys
-from time import perf_counter, sleep
+from time import sleep
 
 import numpy as np
 
 import tapegrad as tg
 from tapegrad.compilation import background
+from tests.benchmarks.learning import timed
 
 SIZES, ELEMENTS, PAUSES = (15, 50, 300), (1, 100), (0.0, 0.01)
 CALLS, ROUNDS, SHOWN = 30, 20, (0, 1, 2, 3, 5, 9, 19, 29)
@@ -35,26 +36,14 @@ def chain(operations):
     return f
 
 
-def timed(f, x, pause):
-    """Seconds of calls."""
-    found = []
-    for _ in range(CALLS):
-        begin = perf_counter()
-        f(x)
-        found.append(perf_counter() - begin)
-        if pause:
-            sleep(pause)
-    return found
-
-
 def measure(operations, x, pause):
     """Print a row."""
     usual, recorded, compiled = tg.func.value_and_grad(chain(operations)), [], []
     for _ in range(ROUNDS * (1 if pause else 4)):
         for times, of in ((recorded, tg.func.value_and_grad), (compiled, tg.compile)):
-            timed(usual, x, 0.0)
+            timed(usual, x, CALLS)
             f = of(chain(operations))
-            times.append(timed(getattr(f, "value_and_grad", f), x, pause))
+            times.append(timed(getattr(f, "value_and_grad", f), x, CALLS, pause))
         del f
         while background.waiting():
             sleep(0.01)

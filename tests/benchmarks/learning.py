@@ -88,13 +88,15 @@ def one(name):
     print(f"{name:10s}{1e6 * usual:8.0f}", *words, *numbers, flush=True)
 
 
-def timed(f, x, count):
-    """Seconds of calls."""
+def timed(f, x, count, pause=0.0):
+    """Seconds of calls, each with a pause behind it."""
     found = []
     for _ in range(count):
         begin = perf_counter()
         f(x)
         found.append(perf_counter() - begin)
+        if pause:
+            sleep(pause)
     return found
 
 
