@@ -117,6 +117,7 @@ DEFERRED = {
     "tapegrad.diagnostics.graph": 5,
     "tapegrad.diagnostics.reports": 1,
     "tapegrad.core.sparse": 1,  # it imports SciPy
+    "tapegrad.kernels.cache": 1,  # what imports Numba
 }
 
 

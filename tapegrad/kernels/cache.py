@@ -72,7 +72,7 @@ def _stamp() -> str:
     parts = [version("numba"), version("llvmlite"), version("numpy"), sys.version, llvm.get_host_cpu_name()]
     parts.append(llvm.get_host_cpu_features().flatten())
     parts.append(f"bounds={bounds()}")
-    files = "lowering.py", "instructions.py", "whole.py", "linked.py"
+    files = "lowering.py", "instructions.py", "whole.py", "linked.py", "libraries.py"
     emitting = *(here / name for name in files), *sorted((here / "vecmath").glob("*.py"))
     parts += [path.read_text("utf-8") for path in emitting]
     parts += [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("NUMBA_")]
@@ -370,6 +370,8 @@ def _lead_numba() -> None:
 
 
 def _run(unique: str, text: str, place: Path | None) -> ModuleType:
+    from tapegrad.kernels.libraries import waiting
+
     filename = f"<{unique}>"
     if place is not None:
         _lead_numba()
@@ -383,7 +385,7 @@ def _run(unique: str, text: str, place: Path | None) -> ModuleType:
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     sys.modules[unique] = module  # before it runs: Numba's cache looks the module up by its name
     try:
-        with without_finalizers():
+        with without_finalizers(), waiting():
             exec(compile(text, filename, "exec"), module.__dict__)
     except BaseException:
         sys.modules.pop(unique, None)

@@ -17,7 +17,6 @@ from numba.extending import intrinsic
 from tapegrad.kernels import cache
 from tapegrad.native.algebra import components
 from tapegrad.native.annotations import Builder, Context, Emission, Signature, Type, TypingContext, Value
-from tapegrad.native.libraries import waiting
 from tapegrad.native.partials import giving
 from tapegrad.native.runtime import digest
 
@@ -537,8 +536,7 @@ def compiled(*spec: int) -> ModuleType:
         gather="; ".join(f"planes[{q}, i] = values[i, {q}]" for q in each),
         assemble="; ".join(f"values[i, {q}] = planes[{q}, i]" for q in each),
     )  # fmt: skip
-    with waiting():
-        return cache.load("array_records", text)
+    return cache.load("array_records", text)
 
 
 @intrinsic

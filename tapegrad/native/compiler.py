@@ -19,6 +19,7 @@ from numba.core.errors import TypingError
 from numba.core.typed_passes import NativeLowering, NopythonRewrites, NopythonTypeInference
 from numba.core.untyped_passes import InlineInlinables
 
+from tapegrad.kernels.libraries import waiting
 from tapegrad.native import activity, promotion
 from tapegrad.native.algebra import Spec
 from tapegrad.native.annotations import Compiled
@@ -27,7 +28,6 @@ from tapegrad.native.captured import frozen
 from tapegrad.native.counting import Counting
 from tapegrad.native.expanding import Expanding
 from tapegrad.native.fused_sums import FusedSums
-from tapegrad.native.libraries import waiting
 from tapegrad.native.lowering import Borrowing, TwinLowering
 from tapegrad.native.masks import Masks
 from tapegrad.native.notes import announce

@@ -32,7 +32,6 @@ from tapegrad.native.annotations import (
 from tapegrad.native.argument_arrays import floats_of, of_floats
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller, emit_address, emit_adjoint
-from tapegrad.native.libraries import waiting
 from tapegrad.native.matrices import DESCRIBED, address_of, as_column, spec_of
 from tapegrad.native.runtime import digest
 
@@ -185,8 +184,7 @@ def compiled() -> ModuleType:
         name="products", spec=(), components=1, levels=0, products=products(()), rows_first=True,
         digest=digest(),
     )  # fmt: skip
-    with waiting():
-        return cache.load("native_products", text)
+    return cache.load("native_products", text)
 
 
 def kind_of(what: Deferred) -> Intrinsic:

@@ -189,7 +189,7 @@ def digest() -> str:
 
     here = Path(__file__).parent
     texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
-    others = ("ops/elementwise.py", "ops/ufuncs.py", "autograd/loops.py")
+    others = ("ops/elementwise.py", "ops/ufuncs.py", "autograd/loops.py", "kernels/libraries.py")
     texts += [(here.parent / name).read_bytes() for name in others]
     texts += [path.read_bytes() for path in sorted((here.parent / "kernels/vecmath").glob("*.py"))]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()[:12]

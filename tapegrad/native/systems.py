@@ -21,7 +21,6 @@ from tapegrad.native.array_layout import PLAIN
 from tapegrad.native.arrays import Token
 from tapegrad.native.blocks import inner_njit
 from tapegrad.native.deferred import Deferred, caller
-from tapegrad.native.libraries import waiting
 from tapegrad.native.matrices import DESCRIBED, address_of, as_column, spec_of
 from tapegrad.native.products import kind_of
 from tapegrad.native.runtime import digest
@@ -191,8 +190,7 @@ def compiled(*spec: int) -> ModuleType:
         name="systems", spec=spec, components=components(spec), levels=0, products=products(spec),
         rows_first=True, digest=digest(),
     )  # fmt: skip
-    with waiting():
-        return cache.load("native_systems", text)
+    return cache.load("native_systems", text)
 
 
 IDENTITY = 0  # where its right sides are, of an inverse

@@ -58,7 +58,7 @@ def call(typing, address, *kinds):
     return types.void(types.int64, types.StarArgTuple(kinds)), code
 
 
-@njit(boundscheck=BOUNDS, error_model="numpy")
+@njit(boundscheck=BOUNDS, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
     """Overwrite some columns of x by t**-1 x; of t a row, and a column, begin so many elements after another.
 
@@ -106,7 +106,7 @@ def eliminate(gemm, t, row, column, upper, unit, identity, x, begin, end):
 
 
 '''
-SYSTEMS = """@njit(boundscheck=BOUNDS)
+SYSTEMS = """@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def exchange(x, i, j):
     for l in range(x.shape[1]):
         x[i, l], x[j, l] = x[j, l], x[i, l]
@@ -131,7 +131,7 @@ def kernel(gemm, matrix, row, column, what, pivots, n, right, m):
         for i in range(n - 1, -1, -1):
             exchange(x, i, pivots[i] - 1)
 """
-CHOLESKY = '''@njit(boundscheck=BOUNDS, error_model="numpy")
+CHOLESKY = '''@njit(boundscheck=BOUNDS, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def block(u, x, top, end):
     """The same of a few rows, one by one."""
     for j in range(end - 1, top - 1, -1):
@@ -149,7 +149,7 @@ def block(u, x, top, end):
     mirror(x, top, end, top, end)
 
 
-@njit(boundscheck=BOUNDS)
+@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def mirror(x, top, end, left, right):
     """Halve a part of the upper triangle, and give the lower one the other halves."""
     for i in range(top, end):
@@ -160,7 +160,7 @@ def mirror(x, top, end, left, right):
             x[j, i] = np.conj(x[i, j])
 
 
-@njit(boundscheck=BOUNDS, error_model="numpy")
+@njit(boundscheck=BOUNDS, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def reverse(gemm, u, x):
     """Overwrite an upper triangle, the cotangent of u, by that of u**H u: a Hermitian matrix."""
     n, one, flat = len(u), {dtype}(1), u.reshape(-1)
@@ -185,7 +185,7 @@ def kernel(gemm, factors, stack, cotangents, count, n):
     for k in range(count):
         reverse(gemm, u[k % stack], x[k])
 '''
-PRODUCTS = '''@njit(boundscheck=BOUNDS)
+PRODUCTS = '''@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def product(gemm, scale, a, b, kept, out):
     """Overwrite `out` by scale a b + kept out, of so many rows at once that OpenBLAS copies nothing."""
     (m, depth), n = a.shape, b.shape[1]
@@ -195,7 +195,7 @@ def product(gemm, scale, a, b, kept, out):
              out[top:], n)
 
 
-@njit(boundscheck=BOUNDS)
+@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def upper(gemm, scale, a, b, kept, out):
     """The same of the upper triangle of a square alone, some rows from the diagonal on at once."""
     depth, n = b.shape
@@ -204,7 +204,7 @@ def upper(gemm, scale, a, b, kept, out):
              depth, kept, out[top:, top:], n)
 
 
-@njit(boundscheck=BOUNDS)
+@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def adjoint(x, out):
     """Conjugate transpose, of so many rows at once that lines of the processor's cache stay there."""
     for top in range(0, len(x), LINES):
@@ -214,7 +214,7 @@ def adjoint(x, out):
                 row[i] = np.conj(column[i])
 
 
-@njit(boundscheck=BOUNDS)
+@njit(boundscheck=BOUNDS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def mirror(x):
     """Make a matrix Hermitian by its upper triangle."""
     for top in range(0, len(x), LINES):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llvmlite.binding import Linkage, ModuleRef
-from numba.core.codegen import CPUCodegen, JITCodeLibrary, RuntimeLinker
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen, RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 from numba.core.registry import cpu_target
@@ -26,15 +26,16 @@ _WAITING: weakref.WeakSet[Library] = weakref.WeakSet()
 class Library(JITCodeLibrary):
     """A library that is optimised and made machine code of when an address in it is asked for."""
 
+    _codegen: JITCPUCodegen
     _waiting = True
 
     @classmethod
-    def _unserialize(cls, codegen: CPUCodegen, state: Any) -> Library:
+    def _unserialize(cls, codegen: JITCPUCodegen, state: Any) -> Library:
         with _making(codegen, JITCodeLibrary):
             return JITCodeLibrary._unserialize(codegen, state)
 
     @property
-    def codegen(self) -> Library | CPUCodegen:
+    def codegen(self) -> Library | JITCPUCodegen:
         """What sets the environment of a function that was compiled: this, as long as there is no code."""
         return self if self._waiting else self._codegen
 
@@ -127,7 +128,7 @@ class Library(JITCodeLibrary):
 
 
 @contextlib.contextmanager
-def _making(codegen: CPUCodegen, kind: type) -> Iterator[None]:
+def _making(codegen: JITCPUCodegen, kind: type[JITCodeLibrary]) -> Iterator[None]:
     before = codegen._library_class
     codegen._library_class = kind
     try:
