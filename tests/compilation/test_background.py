@@ -167,8 +167,9 @@ def test_threads_call_while_a_way_is_made(gate):
 
 
 @pytest.mark.parametrize("name", every(list(FUNCTIONS)[::9], 3))
-def test_it_does_what_the_function_does(name):
-    """As tests/compilation/test_hostile.py, with ways that are made between calls."""
+def test_it_does_what_the_function_does(name, monkeypatch):
+    """As tests/compilation/test_hostile.py, with ways that are made between calls, and hardly a rest."""
+    monkeypatch.setattr(background, "SHARE", background.ALONE)
     (f, effects), (g, others) = FUNCTIONS[name](), FUNCTIONS[name]()
     (f, runs), (g, counted) = counting(f), counting(g)
     compiled, recorded = tg.compile(f), tg.func.value_and_grad(g)

@@ -1,5 +1,6 @@
 """What is compared in compiled code: a call that a program serves comes to no comparison in Python."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -12,6 +13,7 @@ from tapegrad.compilation.memory import LARGE
 from tapegrad.core.dispatch import COPIED
 from tapegrad.kernels import abi
 from tapegrad.numpy_api import tables
+from tests.tiers import every
 
 TABLE = np.arange(96.0).reshape(4, 8, 3) * 0.1
 IN_PYTHON = "call", "expect", "expect_flat", "part", "match", "write"
@@ -621,9 +623,11 @@ SILENCED = (
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("f", SILENCED, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("base", [{}, {"all": "ignore"}, {"under": "warn"}])
-@pytest.mark.parametrize("often", [1, 4])
+@pytest.mark.parametrize(
+    ("f", "base", "often"),
+    every(itertools.product(SILENCED, [{}, {"all": "ignore"}, {"under": "warn"}], [1, 4]), 5),
+    ids=lambda x: getattr(x, "__name__", None),
+)
 def test_other_handling_of_errors_inside(f, base, often):
     """Each operation's warnings are those of the handling in which it is applied."""
     at = [0.0, -0.25, 0.5, 1.5]

@@ -269,10 +269,10 @@ def test_errors_in_single_precision_on_many_points(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_single_precision_against_mpmath(name):
     random = np.random.default_rng(5)
-    tame = random.uniform(-0.99, 0.99, 300) + (2 if name == "arccosh" else 0)
+    tame = random.uniform(-0.99, 0.99, 120) + (2 if name == "arccosh" else 0)
     arguments = [np.float32(np.abs(tame) if name.startswith(("log", "pow")) else tame)]
     if name in BINARY:
-        arguments.append(np.float32(random.uniform(-20, 20, 300)))
+        arguments.append(np.float32(random.uniform(-20, 20, 120)))
     high, _ = exact(name, *arguments)
     out, _ = evaluate(name, *arguments)
     assert (np.abs(out - high) / np.spacing(np.abs(np.float32(high)))).max() <= 0.51

@@ -108,14 +108,14 @@ def test_every_function_of_one_operand_is_measured():
 
 @pytest.mark.parametrize("name", EXACT)
 def test_derivative(name):
-    share = misses(name, -6, 6, 200)
+    share = misses(name, -6, 6, 100)
     assert share.max() <= 0.01, f"{name}: {share}"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", EXACT)
 def test_derivative_at_more_points(name):
-    share = misses(name, -6, 6, 500)
+    share = misses(name, -6, 6, 300)
     assert share.max() <= 0.01, f"{name}: {share}"
 
 
