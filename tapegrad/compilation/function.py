@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import reprlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -150,6 +151,7 @@ def compile(
       way 1: 1 call, 5 operations; 5 compared in compiled code
     """
     if f is None:
+        _options(argnums, wait, replay, assume)  # which refuses wrong ones where they are
         return functools.partial(Compiled, argnums=argnums, wait=wait, replay=replay, assume=assume)
     return Compiled(f, argnums, wait, replay, assume)
 
@@ -178,13 +180,10 @@ class Compiled(Programmed):
                 "tg.compile takes a plain function, found one that Numba compiles, which has a program "
                 "already: tg.func.value_and_grad(f)"
             )
-        if assume and not replay:
-            raise ValueError(
-                "compile: assume says what replay=True need not compare; without that Python always runs"
-            )
+        self._where, vouched = _options(argnums, wait, replay, assume)
         functools.update_wrapper(self, f)
-        self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
-        self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched_for(assume)
+        self.plain, self._argnums = f, argnums
+        self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched
         self._at_once = wait or compiling_setting() != "background"
         self._recent: Kind | None = None
         self._refused: list[str] = []  # why Python cannot be skipped
@@ -440,6 +439,28 @@ class _Elsewhere:
 ELSEWHERE = [name for name in func.__all__ if not hasattr(Compiled, name)]
 for _name in ELSEWHERE:  # not by __getattr__, which makes all attributes slower, those of calls too
     setattr(Compiled, _name, _Elsewhere(_name))
+
+
+def _options(
+    argnums: int | Sequence[int], wait: bool, replay: bool, assume: Collection[str]
+) -> tuple[tuple[tuple[int, ...], bool], Collection[str]]:
+    """Return the positions that options name, and what is vouched for, if all of them are right."""
+    where, vouched = positions("compile", argnums), vouched_for(assume)
+    for name, given, asks in (
+        ("wait", wait, "the calls themselves to make programs"),
+        ("replay", replay, "Python to be skipped where nothing that it reads has changed"),
+    ):
+        if given is not True and given is not False and not isinstance(given, np.bool_):
+            shown = reprlib.repr(given)
+            raise TypeError(
+                f"tg.compile: {name} is True or False, found {shown}; {name}=True asks for {asks}"
+            )
+    if assume and not replay:
+        raise ValueError(
+            "tg.compile: assume says what replay=True need not compare; without that Python always runs"
+        )
+    return where, vouched
+
 
 _every: weakref.WeakSet[Compiled] = weakref.WeakSet()
 

@@ -62,12 +62,14 @@ def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> t
     found = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not found or any(type(k) is not int or k < 0 for k in found) or len(set(found)) != len(found):
         shown = repr(argnums)
-        if not all(isinstance(k, int) for k in found):
-            shown = type(argnums).__name__ + several * f" of {type(found[0]).__name__}"
+        wrong = [type(k).__name__ for k in found if not isinstance(k, int)]
+        if wrong:
+            shown = type(argnums).__name__ + several * f" of {wrong[0]}"
         args = "x, v" if what in ("jvp", "hvp", "vhp", "ggnvp") else "x"
+        of = "tg" if what == "compile" else "tg.func"
         raise ValueError(
             f"{what}: argnums is a position, or several different ones, from 0; found {shown}. "
-            f"Arguments of the function go to what {what} returns: tg.func.{what}(f)({args})"
+            f"Arguments of the function go to what {what} returns: {of}.{what}(f)({args})"
         )
     return found, several
 
