@@ -455,7 +455,7 @@ def _options(
             raise TypeError(
                 f"tg.compile: {name} is True or False, found {shown}; {name}=True asks for {asks}"
             )
-    if assume and not replay:
+    if vouched and not replay:
         raise ValueError(
             "tg.compile: assume says what replay=True need not compare; without that Python always runs"
         )

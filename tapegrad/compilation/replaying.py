@@ -30,6 +30,8 @@ MOST_NAMED = 4  # violations that an error names
 
 def vouched_for(assume: Collection[str]) -> frozenset[str]:
     """Return what somebody vouches for, seen to be among what can be."""
+    if type(assume) is tuple and not assume:
+        return frozenset()
     offered = ", ".join(map(repr, VOUCHED))
     if isinstance(assume, str) or not isinstance(assume, Iterable):
         meant = f"; write assume=({assume!r},)" if isinstance(assume, str) and assume in VOUCHED else ""
