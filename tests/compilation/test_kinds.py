@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.kernels import abi
 
+pytestmark = pytest.mark.skipif(not abi.native(), reason="there are no programs")
 function = sys.modules["tapegrad.compilation.function"]
 
 
