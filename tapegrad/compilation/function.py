@@ -362,7 +362,7 @@ class Compiled(Programmed):
             learner = Learner()
             value, parts = call.recorded(learned, wanted, learner)
             call.xs = []  # nobody needs what was recorded
-            kind.learning.alone(kind.learning.learn, learner)
+            kind.learning.alone(kind.learn, learner)
         else:
             return call.recorded(wanted.eager)
         return value, parts and call.tree(parts)

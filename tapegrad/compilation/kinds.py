@@ -154,16 +154,24 @@ class Kind:
         return self.pace.is_taken and not any(path.is_pending for path in self.matcher.paths)
 
     def is_let_go(self) -> bool:
-        """Know no paths any more, and learn none, unless a call is at work, or the thread."""
+        """Know no paths any more, and learn none, unless a call is at work, or the thread.
+
+        A call of another thread that has found this kind before is recorded.
+        """
         learning = self.learning
         if not learning.lock.acquire(blocking=False):
             return False
         try:
-            learning.give_up("calls with other arguments have come since")
+            learning.tasks.clear()
             learning.end()
         finally:
             learning.lock.release()
         return True
+
+    def learn(self, learner: Learner) -> None:
+        """Learn from a call, while nothing else is at work."""
+        if not self.learning.gone:
+            self.learning.learn(learner)
 
     def note_leaving(self, why: str) -> None:
         """Count a call that has left its way."""

@@ -70,6 +70,23 @@ def test_a_kind_at_work_is_not_forgotten(monkeypatch):
     assert len(compiled._kinds) <= 2 + 5
 
 
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_call_that_has_found_a_kind_just_forgotten_is_recorded(replay):
+    """As another thread forgets it at that moment; with replay=True the function was refused for good."""
+    compiled, x = tg.compile(energy, wait=True, replay=replay), np.array([0.5, 1.0])
+    for _ in range(3):
+        agree(compiled, x)
+    (kind,) = compiled._kinds.values()
+    assert kind.matcher.paths and kind.is_let_go()
+    for _ in range(3):
+        agree(compiled, x)
+    assert not kind.matcher.paths
+    compiled._kinds.clear()
+    for _ in range(3):
+        agree(compiled, x)
+    assert all(found.ways for found in compiled.explain().kinds)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("calls", [1, 2], ids=["each_once", "each_twice"])
 def test_10_000_calls_of_changing_shapes_do_not_grow(calls):
