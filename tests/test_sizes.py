@@ -55,6 +55,10 @@ NO_SIZE = {
     "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
     "compilation/learning.py": {"MOST_PATHS", "HUGE"},  # by test_memory.py
+    "compilation/function.py": {
+        "MOST_KINDS",
+        "MOST_ONCE",
+    },  # kinds of arguments, by compilation/test_kinds.py
     "compilation/kinds.py": {"HUGE"},  # by compilation/test_memory.py
     "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     # by compilation/test_memory.py

@@ -24,6 +24,7 @@ from tapegrad.autograd.steps import (
     apart,
     key_of,
     leave_tape,
+    next_state,
     random_state,
     together,
 )  # fmt: skip
@@ -71,6 +72,8 @@ def checkpoint_loop(
 
     Raises
     ------
+    TypeError
+        A step returned None.
     GradientError
         In a sweep: a step computed something else than the first time, used a Tensor that it had not used
         then, or left a Tensor elsewhere than in the state that is to be differentiated.
@@ -98,7 +101,7 @@ def checkpoint_loop(
             if random is not None:
                 np.random.set_state(random)  # noqa: NPY002
     for _ in range(n):
-        state = step(state)
+        state = next_state(step, state)
     return state
 
 

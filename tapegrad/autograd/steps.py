@@ -30,6 +30,7 @@ __all__ = [
     "bare",
     "key_of",
     "leave_tape",
+    "next_state",
     "random_state",
     "sources_of",
     "together",
@@ -96,6 +97,17 @@ def together(tree: Any, parts: Sequence[Tensor]) -> Any:
     if type(tree) is dict:
         return {key: together(y, parts) for key, y in tree.items()}
     return tree.copy() if isinstance(tree, np.ndarray) else tree
+
+
+def next_state(step: Callable[[Any], Any], state: Any) -> Any:
+    """Return what a step makes of a state, and refuse one that returns nothing."""
+    found = step(state)
+    if found is None:
+        raise TypeError(
+            "checkpoint_loop takes a step that returns the next state, found None; does it lack its return? "
+            "A step that writes to its state returns that"
+        )
+    return found
 
 
 def bare(x: Tensor) -> Tensor:
@@ -266,7 +278,7 @@ class Steps:
         ]
         found, tape, rest = together(state.tree, given), current(), count
         while rest:
-            found, rest = self.step(found), rest - 1
+            found, rest = next_state(self.step, found), rest - 1
             if short and (local.tape is not tape or len(tape.log) > RECORDS or tape.weight > BYTES):
                 break
         if state.shared and any(x._extra is not None and x._extra.version for x in given):

@@ -84,12 +84,15 @@ class Explanation(str):
         Of the function.
     kinds
         Its calls, by kinds of arguments.
+    forgotten
+        Of how many kinds more nothing is known any longer, as calls of others have come since.
     """
 
     name: str
     kinds: tuple[Calls, ...]
+    forgotten: int
 
-    def __new__(cls, name: str, kinds: Sequence[Calls]) -> Explanation:
+    def __new__(cls, name: str, kinds: Sequence[Calls], forgotten: int = 0) -> Explanation:
         """Put the text together."""
         lines = [] if kinds else [f"{name}: no calls yet that a program could serve"]
         for kind in kinds:
@@ -99,15 +102,17 @@ class Explanation(str):
             lines += [f"  not learned: {kind.not_learned}"] if kind.not_learned else []
             lines += [f"  {LEARNING}"] if kind.learning else []
             lines += [f"  {kind.replayed}"] if kind.replayed else []
+        if forgotten:
+            lines.append(f"{name}: {several(forgotten, 'kind')} of arguments more, forgotten for later ones")
         made = super().__new__(cls, "\n".join(lines))
-        made.name, made.kinds = name, tuple(kinds)
+        made.name, made.kinds, made.forgotten = name, tuple(kinds), forgotten
         return made
 
     def __repr__(self) -> str:
         return str(self)
 
-    def __getnewargs__(self) -> tuple[str, tuple[Calls, ...]]:  # type: ignore[override]
-        return self.name, self.kinds
+    def __getnewargs__(self) -> tuple[str, tuple[Calls, ...], int]:  # type: ignore[override]
+        return self.name, self.kinds, self.forgotten
 
 
 def several(n: int, what: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
+import reprlib
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from types import FunctionType
 from typing import Any, NoReturn, overload
 
@@ -15,7 +18,7 @@ from tapegrad import func
 from tapegrad.compilation import background, methods
 from tapegrad.compilation.arguments import NO_OTHERS, Others
 from tapegrad.compilation.explanation import Calls, Explanation
-from tapegrad.compilation.kinds import Kind, called_once, finished, is_ordinary, learned, matched
+from tapegrad.compilation.kinds import Kind, called_once, is_ordinary, learned, matched
 from tapegrad.compilation.lanes import PRODUCTS
 from tapegrad.compilation.learner import Learner
 from tapegrad.compilation.replaying import Replay, raise_refused, vouched_for
@@ -39,6 +42,9 @@ from tapegrad.ops import forward
 from tapegrad.tensor import Tensor
 
 __all__ = ["Compiled", "compile"]
+
+MOST_KINDS = 64  # of arguments, of which something is known; each has programs, and memory for them
+MOST_ONCE = 1024  # of which one call has come
 
 
 @overload
@@ -106,7 +112,8 @@ def compile(
     is recorded as if there were no program, and the call goes on so; it is learned as another way through
     the function, of which there may be 8 for arguments of one kind (shapes, dtypes, layouts). The first
     call of a kind is an ordinary one, the second is learned from: a thread in the background makes a program
-    of it, while calls are ordinary ones. After a few calls of a program the thread compiles kernels for it,
+    of it, while calls are ordinary ones. Of 64 kinds programs are kept, those of the latest calls; of 1,024
+    more it is known that they came once. After a few calls of a program the thread compiles kernels for it,
     in which elementwise operations forward and in reverse are one loop. No call waits unless it is told to.
 
     Values have the bits of ordinary recording, derivatives the same terms, sums and products of matrices
@@ -143,8 +150,10 @@ def compile(
     energy: 3 calls with float64 (2,)
       way 1: 1 call, 5 operations; 5 compared in compiled code
     """
-    made = functools.partial(Compiled, argnums=argnums, wait=wait, replay=replay, assume=assume)
-    return made if f is None else made(f)
+    if f is None:
+        _options(argnums, wait, replay, assume)  # which refuses wrong ones where they are
+        return functools.partial(Compiled, argnums=argnums, wait=wait, replay=replay, assume=assume)
+    return Compiled(f, argnums, wait, replay, assume)
 
 
 class Compiled(Programmed):
@@ -171,23 +180,19 @@ class Compiled(Programmed):
                 "tg.compile takes a plain function, found one that Numba compiles, which has a program "
                 "already: tg.func.value_and_grad(f)"
             )
-        if assume and not replay:
-            raise ValueError(
-                "compile: assume says what replay=True need not compare; without that Python always runs"
-            )
+        self._where, vouched = _options(argnums, wait, replay, assume)
         functools.update_wrapper(self, f)
-        self.plain, self._where, self._argnums = f, positions("compile", argnums), argnums
-        self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched_for(assume)
+        self.plain, self._argnums = f, argnums
+        self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched
         self._at_once = wait or compiling_setting() != "background"
         self._recent: Kind | None = None
         self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
-        self._once: dict[Any, None] = {}  # signatures of calls that have come, in their order
-        self._kinds: dict[Any, Kind] = {}
+        self._once: dict[Any, None] = {}  # signatures of which one call has come
+        self._kinds: OrderedDict[Any, Kind] = OrderedDict()  # by signatures, the latest last
+        self._forgotten = 0  # how many there were besides
         self._latest: Kind | None = None  # where the only argument that it is differentiated by is a leaf
         self._simple = self._where == ((0,), False)
-        weakref.finalize(self, _forget, self._kinds)
-        _every.add(self)
         if not hasattr(Tensor, "__getattr__"):  # from now on, as it makes all attributes a little slower
             Tensor.__getattr__ = expected.read_slot  # type: ignore[attr-defined]
             methods.install()
@@ -195,9 +200,8 @@ class Compiled(Programmed):
     def __repr__(self) -> str:
         return f"<compiled function {getattr(self.plain, '__qualname__', self.plain)}>"
 
-    def __getattr__(self, name: str) -> NoReturn:
-        way = f"; write tg.func.{name}(f)" * (name in func.__all__)
-        raise AttributeError(f"a function of tg.compile has no attribute {name!r}{way}", name=name, obj=self)
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in ELSEWHERE]
 
     def __reduce__(self) -> Any:
         return Compiled, (self.plain, self._argnums, *self._how)
@@ -296,10 +300,10 @@ class Compiled(Programmed):
         name = getattr(self.plain, "__name__", repr(self.plain))
         found: list[Calls] = []
         for one in (self, *self._others.values()):
-            once = [signature for signature in one._once if signature not in one._kinds]
-            found += [kind.explain() for kind in one._kinds.values()]
-            found += [called_once(signature) for signature in once if _is_served()]
-        return Explanation(name, found)
+            found += [kind.explain() for kind in one._kinds.copy().values()]
+            found += [called_once(signature) for signature in one._once.copy() if _is_served()]
+        forgotten = self._forgotten + sum(one._forgotten for one in self._others.values())
+        return Explanation(name, found, forgotten)
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
@@ -312,18 +316,11 @@ class Compiled(Programmed):
             elif (recent.pending or recent.is_recorded()) and recent.takes(args):
                 recent.calls += 1
                 call = Call(wanted.what, self.plain, self._where, args, kwargs, wanted.directed)
-                value, parts = call.recorded(finished, wanted)
+                found = call.recorded(wanted.eager)
                 background.lend()
-                return value, parts and (tuple(parts) if self._where[1] else parts[0])
-        if self._refused:
-            raise_refused(self.plain, self._refused)
-        found = self._found(wanted, args, kwargs)
-        background.lend()
-        if self._refused:
-            raise_refused(self.plain, self._refused)
-        return found
-
-    def _found(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+                return found
+            if self._refused:
+                raise_refused(self.plain, self._refused)
         kind, directed = self._latest, wanted.directed
         if (
             kind is not None
@@ -336,28 +333,38 @@ class Compiled(Programmed):
             kind.calls += 1
             begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
             value, parts = matched(kind, args[:1], wanted, self._alone, begin, NO_OTHERS, args[1:])
-            return value, parts and parts[0]
-        call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
-        kind = self._kind(call)
-        if kind is not None:
-            kind.calls += 1
-            if kind.replay is not None:
-                kind.replay.see(kind.learning)
-        alone = directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # it may have a history
-        free = kind is not None and kind.calls > 1 and kind.learning.is_free()
-        if kind is None or not free or not kind.serves(wanted) or alone:
-            value, parts = call.recorded(finished, wanted)
-        elif kind.matcher.paths:
+            found = value, parts and parts[0]
+        else:
+            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
+            kind = self._kind(call)
+            if kind is None:
+                return call.recorded(wanted.eager)
+            found = self._found(call, kind, wanted)
+        background.lend()
+        if self._refused:
+            raise_refused(self.plain, self._refused)
+        return found
+
+    def _found(self, call: Call, kind: Kind, wanted: Wanted) -> tuple[Any, Any]:
+        """What a call gives of which something is known."""
+        kind.calls += 1
+        if kind.replay is not None:
+            kind.replay.see(kind.learning)
+        alone = wanted.directed and any(isinstance(x, Handle) for x in flatten(call.v)[0])  # with a history?
+        if alone or not kind.learning.is_free() or not kind.serves(wanted):
+            return call.recorded(wanted.eager)
+        if kind.matcher.paths:
             others = NO_OTHERS if kind.replay is None else Others(*call.others())
             value, parts = matched(
                 kind, call.given, wanted, lambda handles: call.apply(handles, False)[0], lambda: call, others
             )
-        else:
-            learner = Learner() if kind.learning.learns else None
+        elif kind.learning.learns:
+            learner = Learner()
             value, parts = call.recorded(learned, wanted, learner)
-            if learner is not None:
-                call.xs = []  # nobody needs what was recorded
-                kind.learning.alone(kind.learning.learn, learner)
+            call.xs = []  # nobody needs what was recorded
+            kind.learning.alone(kind.learn, learner)
+        else:
+            return call.recorded(wanted.eager)
         return value, parts and call.tree(parts)
 
     def _alone(self, handles: list[Tensor]) -> Any:
@@ -375,21 +382,84 @@ class Compiled(Programmed):
         kind = self._kinds.get(signature)
         if kind is None and signature not in self._once:
             self._once[signature] = None
+            if len(self._once) > MOST_ONCE:  # the older half goes
+                for older in list(self._once)[: MOST_ONCE // 2]:
+                    self._once.pop(older, None)
             return None
+        return self._known(call, signature, kind)
+
+    def _known(self, call: Call, signature: Any, kind: Kind | None) -> Kind | None:
+        """What is known of calls of which one has come; None where no program is to be used."""
         if not is_ordinary() or any(has_tangent(x) for x in call.given):
             return None
         if kind is None:
             if not _is_served():
                 return None
-            machine.load()
+            if not self._kinds:
+                machine.load()
+                _every.add(self)
+                weakref.finalize(self, _forget, self._kinds)
             wait, replay, assume = self._how
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
             places = self._where[0] if call.is_flat else ()
             kind = self._kinds[signature] = Kind(call.given, wait, self._at_once, new, places)
             kind.calls = 1
+            self._once.pop(signature, None)
+            if len(self._kinds) > MOST_KINDS:
+                self._forget_the_oldest()
+        elif kind is not self._recent:
+            with suppress(KeyError):  # another thread has just forgotten it
+                self._kinds.move_to_end(signature)
         self._recent = kind
         self._latest = kind if self._simple and len(call.given) == 1 and call.is_flat else None
         return kind
+
+    def _forget_the_oldest(self) -> None:
+        """Let go of what is known of the kinds of calls that came longest ago."""
+        for signature, kind in list(self._kinds.items())[:-MOST_KINDS]:
+            if kind.is_let_go() and self._kinds.pop(signature, None) is not None:
+                self._forgotten += 1
+
+
+class _Elsewhere:
+    """Stands for a name that `tapegrad.func` has and functions of `compile` have not, and says so."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> NoReturn:
+        name = self._name
+        raise AttributeError(
+            f"a function of tg.compile has no attribute {name!r}; write tg.func.{name}(f)",
+            name=name,
+            obj=instance,
+        )
+
+
+ELSEWHERE = [name for name in func.__all__ if not hasattr(Compiled, name)]
+for _name in ELSEWHERE:  # not by __getattr__, which makes all attributes slower, those of calls too
+    setattr(Compiled, _name, _Elsewhere(_name))
+
+
+def _options(
+    argnums: int | Sequence[int], wait: bool, replay: bool, assume: Collection[str]
+) -> tuple[tuple[tuple[int, ...], bool], Collection[str]]:
+    """Return the positions that options name, and what is vouched for, if all of them are right."""
+    where, vouched = positions("compile", argnums), vouched_for(assume)
+    for name, given, asks in (
+        ("wait", wait, "the calls themselves to make programs"),
+        ("replay", replay, "Python to be skipped where nothing that it reads has changed"),
+    ):
+        if given is not True and given is not False and not isinstance(given, np.bool_):
+            shown = reprlib.repr(given)
+            raise TypeError(
+                f"tg.compile: {name} is True or False, found {shown}; {name}=True asks for {asks}"
+            )
+    if vouched and not replay:
+        raise ValueError(
+            "tg.compile: assume says what replay=True need not compare; without that Python always runs"
+        )
+    return where, vouched
 
 
 _every: weakref.WeakSet[Compiled] = weakref.WeakSet()
@@ -422,6 +492,7 @@ def _forget_what_is_at_work() -> None:
         kinds = one._kinds
         for signature in [s for s, kind in kinds.items() if kind.learning.lock.locked()]:
             del kinds[signature]
+            one._once[signature] = None
             one._recent = one._latest = None
 
 

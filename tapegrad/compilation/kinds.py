@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,11 @@ from tapegrad.compilation.wanted import Wanted, direction_of
 from tapegrad.core.base import Handle, alias_of, is_expected, value_of, wrap
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import DUAL, OPEN, STALE
-from tapegrad.func.calls import DOUBLE, Call
+from tapegrad.func.calls import DOUBLE, LAYOUT, Call
 from tapegrad.ops import forward
 from tapegrad.tape.tape import resume, set_aside
 from tapegrad.tensor import Tensor
 
-LAYOUT = attrgetter("shape", "dtype", "strides")
 MOST_REASONS = 8  # why calls leave their ways, told apart
 MOST_IN_VAIN = 16  # calls in a row that leave their paths, after which none is followed any more
 
@@ -155,6 +153,26 @@ class Kind:
         """Whether times are to be taken, as all is there that makes calls quicker."""
         return self.pace.is_taken and not any(path.is_pending for path in self.matcher.paths)
 
+    def is_let_go(self) -> bool:
+        """Know no paths any more, and learn none, unless a call is at work, or the thread.
+
+        A call of another thread that has found this kind before is recorded.
+        """
+        learning = self.learning
+        if not learning.lock.acquire(blocking=False):
+            return False
+        try:
+            learning.tasks.clear()
+            learning.end()
+        finally:
+            learning.lock.release()
+        return True
+
+    def learn(self, learner: Learner) -> None:
+        """Learn from a call, while nothing else is at work."""
+        if not self.learning.gone:
+            self.learning.learn(learner)
+
     def note_leaving(self, why: str) -> None:
         """Count a call that has left its way."""
         known = why in self.left or len(self.left) < MOST_REASONS
@@ -176,9 +194,9 @@ class Kind:
 def called_once(signature: Sequence[Any]) -> Calls:
     """Tell of calls of a signature (see `func.calls.Call`) of which one has come."""
     leaves = [
-        (x, before) if isinstance(x, np.dtype) else (np.dtype(x), ())
-        for before, x in zip(((), *signature), signature, strict=False)
-        if isinstance(x, np.dtype) or (isinstance(x, type) and x is not Handle)
+        (x[1], x[0]) if isinstance(x, tuple) else (np.dtype(x), ())
+        for x in signature
+        if isinstance(x, (tuple, type)) and x is not Handle
     ]
     return Calls(_in_words(leaves), 1, (), {}, "", False)
 
@@ -206,10 +224,8 @@ def _given(call: Call, found: Any, wanted: Wanted) -> tuple[Any, Any]:
     return call.given_back(found, call.outside), parts
 
 
-def learned(call: Call, wanted: Wanted, learner: Learner | None) -> tuple[Any, Any]:
+def learned(call: Call, wanted: Wanted, learner: Learner) -> tuple[Any, Any]:
     """As `finished`, while somebody learns from it."""
-    if learner is None:
-        return finished(call, wanted)
     handles = list(call.sources())
     for x, given in zip(handles, call.given, strict=True):
         learner.add(x, not isinstance(given, Handle))

@@ -30,10 +30,16 @@ MOST_NAMED = 4  # violations that an error names
 
 def vouched_for(assume: Collection[str]) -> frozenset[str]:
     """Return what somebody vouches for, seen to be among what can be."""
-    names = (assume,) if isinstance(assume, str) else tuple(assume)
+    if type(assume) is tuple and not assume:
+        return frozenset()
+    offered = ", ".join(map(repr, VOUCHED))
+    if isinstance(assume, str) or not isinstance(assume, Iterable):
+        meant = f"; write assume=({assume!r},)" if isinstance(assume, str) and assume in VOUCHED else ""
+        raise TypeError(f"tg.compile: assume is a sequence of some of {offered}; found {assume!r}{meant}")
+    names = tuple(assume)
     for name in names:
         if name not in VOUCHED:
-            raise ValueError(f"compile: assume takes some of {', '.join(map(repr, VOUCHED))}; found {name!r}")
+            raise ValueError(f"tg.compile: assume takes some of {offered}; found {name!r}")
     return frozenset(names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,6 +48,7 @@ OFFERED = "_programs"  # of a derivative: the function that has programs, and wh
 IN_LANES = "", "grad", "value_and_grad", "hvp", "vhp", "jacobian"
 RECORDED = {"recording": True, "inference": False}
 DOUBLE = np.dtype(float)
+LAYOUT = attrgetter("shape", "dtype", "strides")  # of an array
 APART: weakref.WeakSet[Tape] = weakref.WeakSet()  # tapes of calls on plain arguments, kept by pullbacks
 RESHAPE = REGISTRY["reshape"]
 
@@ -60,12 +62,14 @@ def positions(what: str, argnums: int | Sequence[int], alone: bool = False) -> t
     found = tuple(argnums) if isinstance(argnums, (tuple, list)) else (argnums,)
     if not found or any(type(k) is not int or k < 0 for k in found) or len(set(found)) != len(found):
         shown = repr(argnums)
-        if not all(isinstance(k, int) for k in found):
-            shown = type(argnums).__name__ + several * f" of {type(found[0]).__name__}"
+        wrong = [type(k).__name__ for k in found if not isinstance(k, int)]
+        if wrong:
+            shown = type(argnums).__name__ + several * f" of {wrong[0]}"
         args = "x, v" if what in ("jvp", "hvp", "vhp", "ggnvp") else "x"
+        of = "tg" if what == "compile" else "tg.func"
         raise ValueError(
             f"{what}: argnums is a position, or several different ones, from 0; found {shown}. "
-            f"Arguments of the function go to what {what} returns: tg.func.{what}(f)({args})"
+            f"Arguments of the function go to what {what} returns: {of}.{what}(f)({args})"
         )
     return found, several
 
@@ -213,21 +217,20 @@ class Call:
     @property
     def is_flat(self) -> bool:
         """Whether each argument that is differentiated by is a leaf itself."""
-        return all(structure is LEAF for structure in self._structures)
+        return self._structures.count(LEAF) == len(self._structures)
 
     @property
     def signature(self) -> Any:
         """How the arguments are built that are differentiated by; shapes, dtypes and layouts of leaves."""
-        found: list[Any] = [None if structure is LEAF else structure for structure in self._structures]
-        for x in self.given:
-            value = x
+        given = self.given
+        if len(given) == 1 and self._structures[0] is LEAF and not self._tensors:  # mostly
+            return (LAYOUT(given[0]) if isinstance(given[0], np.ndarray) else type(given[0]),)
+        found: list[Any] = [] if self.is_flat else [*self._structures]
+        for x in given:
             if isinstance(x, Handle):
-                value = x._v
                 found.append(Handle)
-            if isinstance(value, np.ndarray):
-                found += value.shape, value.dtype, value.strides
-            else:
-                found.append(type(value))
+                x = x._v
+            found.append(LAYOUT(x) if isinstance(x, np.ndarray) else type(x))
         return tuple(found)
 
     def others(self) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Tree, ...]]:

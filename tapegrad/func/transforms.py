@@ -15,7 +15,10 @@ from tapegrad.func.signatures import Function, Gradient, ValueAndGradient
 from tapegrad.func.trees import Tree, flatten
 from tapegrad.tensor import Operand, Tensor
 
-__all__ = ["ggnvp", "grad", "hvp", "jvp", "linearize", "pull_number", "value_and_grad", "vhp", "vjp"]
+__all__ = [
+    "ggnvp", "grad", "gradient_of", "hvp", "hvp_of", "jvp", "linearize", "pull_number", "value_and_grad",
+    "value_and_gradient_of", "vhp", "vjp",
+]  # fmt: skip
 
 
 @overload
@@ -82,7 +85,7 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     (5.0, array([2., 4.]))
     """
     quick = "" if has_aux else "value_and_grad"  # what compiled functions have
-    how = Call.recorded, _value_and_gradient, has_aux
+    how = Call.recorded, value_and_gradient_of, has_aux
     return transformed("value_and_grad", f, argnums, *how, native=quick, program=quick)
 
 
@@ -119,17 +122,19 @@ def grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -
     12.0
     """
     quick = "" if has_aux else "grad"
-    return transformed("grad", f, argnums, Call.recorded, _gradient, has_aux, native=quick, program=quick)
+    return transformed("grad", f, argnums, Call.recorded, gradient_of, has_aux, native=quick, program=quick)
 
 
-def _value_and_gradient(call: Call, has_aux: bool) -> Any:
+def value_and_gradient_of(call: Call, has_aux: bool = False) -> Any:
+    """What `value_and_grad` gives of a call, where operations are recorded."""
     y, aux = call.outputs(has_aux)
     gradient = call.tree(call.gradients(pull_number(call, y)))
     value = call.given_back(y, call.outside)
     return ((value, call.given_back(aux, call.outside)) if has_aux else value), gradient
 
 
-def _gradient(call: Call, has_aux: bool) -> Tree:
+def gradient_of(call: Call, has_aux: bool = False) -> Tree:
+    """What `grad` gives of a call."""
     y, aux = call.outputs(has_aux)
     gradient = call.tree(call.gradients(pull_number(call, y)))
     return (gradient, call.given_back(aux, call.outside)) if has_aux else gradient
@@ -332,7 +337,7 @@ def hvp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.hvp(tg.njit(f))(np.array([1.0, 3.0]), np.array([1.0, 0.0]))
     array([6., 2.])
     """
-    return transformed("hvp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="hvp")
+    return transformed("hvp", f, argnums, Call.recorded, hvp_of, directed=True, native="hvp", program="hvp")
 
 
 @overload
@@ -358,10 +363,11 @@ def vhp(f: Function, argnums: int | Sequence[int] = 0) -> Function:
     >>> tg.func.vhp(lambda x: np.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     array([  6., 120.])
     """
-    return transformed("vhp", f, argnums, Call.recorded, _hvp, directed=True, native="hvp", program="vhp")
+    return transformed("vhp", f, argnums, Call.recorded, hvp_of, directed=True, native="hvp", program="vhp")
 
 
-def _hvp(call: Call) -> Any:
+def hvp_of(call: Call) -> Any:
+    """What `hvp` gives of a call."""
     return call.tree(pull_twice(call, call.outputs(False)[0]))
 
 

@@ -79,6 +79,8 @@ def njit(
 
     Raises
     ------
+    TypeError
+        An option is none of these.
     UnsupportedOpError
         At a call with Tensors, where a line of the function cannot be recorded; names the line.
 
@@ -101,5 +103,7 @@ def njit(
     (tensor(12.),)
     """
     if function is None:
+        if options:
+            load("function").refuse_unknown(options)
         return lambda f: njit(f, rerun=rerun, preaccumulate=preaccumulate, **options)
     return load("function").compile_function(function, options, rerun, preaccumulate)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import jit, njit
 from numba.core import types
 from numba.core.caching import NullCache
+from numba.core.cpu import CPUTargetOptions
 from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
@@ -381,6 +383,21 @@ def compile_function(
     return found
 
 
+def refuse_unknown(options: Iterable[str]) -> None:
+    """Refuse options that Numba does not know, which it would say when the function is first called."""
+    known = {*inspect.signature(jit).parameters} - {"signature_or_function", "options"}
+    of, kind = CPUTargetOptions, CPUTargetOptions.Mapping
+    known |= {name for name in dir(of) if isinstance(getattr(of, name), kind)}
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known | {"rerun", "preaccumulate"}, 1)
+            meant = f"; {near[0]} is one" if near else ""
+            offered = ", ".join(sorted(name for name in known if not name.startswith("_")))
+            raise TypeError(
+                f"tg.njit has no option {name!r}{meant}: it takes rerun, preaccumulate, and Numba's {offered}"
+            )
+
+
 def _compiled_function(function: Code, options: dict[str, Any], rerun: bool) -> CompiledFunction:
     if isinstance(function, CompiledFunction):
         function = function.primal
@@ -393,6 +410,7 @@ def _compiled_function(function: Code, options: dict[str, Any], rerun: bool) -> 
         return CompiledFunction(function, rerun, not isinstance(function._cache, NullCache))
     if not callable(function):
         raise TypeError(f"tg.njit takes a function, found {type(function).__name__}")
+    refuse_unknown(options)
     cached = bool(options.pop("cache", False))
     primal = njit(function, **options)
     if cached:

@@ -94,6 +94,20 @@ def test_a_loop_takes_one_state_and_refuses_negative_numbers():
             tg.autograd.checkpoint_loop(np.sin, x, n, slots=slots)
 
 
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_a_step_that_returns_nothing_is_refused(requires_grad):
+    """It gave None, and with a second step an error of the step about None."""
+
+    def step(x):
+        x *= 2.0
+
+    x = tg.tensor([0.5, 1.0], requires_grad=requires_grad)
+    for n in (1, 2):
+        with pytest.raises(TypeError, match=r"step that returns the next state, found None.*its return"):
+            tg.autograd.checkpoint_loop(step, x, n, slots=1)
+    assert tg.autograd.checkpoint_loop(step, x, 0, slots=1) is x
+
+
 def test_a_checkpointed_loop_keeps_few_states():
     states, most = [], 0
 

@@ -1085,12 +1085,35 @@ def test_assume():
         assert attributes(X) == np.sum(X)
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        (
+            {"replay": 3},
+            TypeError,
+            "replay is True or False, found 3; replay=True asks for",
+        ),
+        ({"wait": "yes"}, TypeError, "wait is True or False, found 'yes'; wait=True asks for"),
+        ({"replay": True, "assume": "globals"}, TypeError, r"found 'globals'; write assume=\('globals',\)"),
+        ({"replay": True, "assume": 3}, TypeError, "assume is a sequence of some of 'globals', .* found 3"),
+        ({"argnums": "0"}, ValueError, r"argnums is a position.* found str.* tg\.compile\(f\)\(x\)"),
+        ({"argnums": [0, "x"]}, ValueError, "found list of str"),
+        ({"argnums": 0.5}, ValueError, "found float"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options, error, text):
+    """Those of a decorator too; 3 was as True, and one text as a sequence of one."""
+    for given in ((of_globals,), ()):
+        with pytest.raises(error, match=text):
+            tg.compile(*given, **options)
+
+
 def test_assume_takes_what_can_be_vouched_for():
     with pytest.raises(ValueError, match="'globals', 'attributes', 'arrays'; found 'random'"):
         tg.compile(of_globals, replay=True, assume=("random",))
     with pytest.raises(ValueError, match="replay=True"):
         tg.compile(of_globals, assume=("globals",))
-    compiled = tg.compile(assume="globals", replay=True, wait=True)(counted)
+    compiled = tg.compile(assume=("globals",), replay=True, wait=True)(counted)
     with pytest.raises(ReplayError, match="effect"):
         call_often(compiled)
 

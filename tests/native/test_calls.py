@@ -72,6 +72,16 @@ def test_on_a_dispatcher_of_numba():
         tg.njit(compiled, fastmath=True)
 
 
+@pytest.mark.quick
+def test_options_that_nobody_knows_are_refused_at_once():
+    """Numba told of them, as a KeyError, when the function was first called."""
+    for given in ((math.sin,), ()):
+        with pytest.raises(TypeError, match=r"no option 'foo': it takes rerun, .* cache, .* fastmath"):
+            tg.njit(*given, foo=True)
+        with pytest.raises(TypeError, match=r"no option 'fastmat'; fastmath is one"):
+            tg.njit(*given, cache=True, fastmat=True)
+
+
 def test_called_by_other_compiled_functions():
     @numba.njit
     def outer(x):
