@@ -57,10 +57,25 @@ def product_with_log(a, x):
     return np.log(x), a / x
 
 
+@formula
+def times_power(c, x, y):
+    """c x**y, 0 where c is: of x, x**2 ... derivatives have such factors beside inverse powers of x."""
+    return np.where(c == 0, 0, c * x**y)
+
+
+@elementwise(forward=times_power, scalar=times_power, multiple=kinks.of_product_with_power)
+def product_with_power(c, x, y, out):
+    """The derivative of a power by its base; where both vanish its own are 0."""
+    flat = np.where(x == 0, np.where(out == 0, 1, 0), 0)
+    dx = times_power(c * y, x, y - 1)
+    dy = times_log(out, np.where(flat == 1, 1, x))
+    return np.where(flat == 1, 0, x**y), dx, np.where(flat == 1, 0, dy)
+
+
 def _slopes_of_power(x, y, out):
-    """As below; an exponent of 0 is exchanged at base 0 alone: elsewhere the derivative by it is 1/x."""
+    """As below, but at an exponent of 0 the derivative by it is 1/x."""
     flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
-    dx = y * x ** (np.where(x == 0, np.where(y == 0, 2, y), y) - 1)
+    dx = times_power(y, x, y - 1)
     dy = times_log(out, np.where(flat == 1, 1, x))
     return dx, np.where(flat == 1, 0, dy)
 

@@ -330,13 +330,14 @@ class Elementwise(Primitive):
 
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
-        partial = self.partial(k)
+        rule = self.rule
         if self.of_complex is not None and any(
             getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs)
         ):
-            partial = self.of_complex.partials[k]
+            rule = self.of_complex
         if self.mixed is not None and not all(is_constant(x) for j, x in enumerate(inputs) if j != k):
-            partial = self.mixed.partials[k]
+            rule = self.mixed
+        partial = rule.recorded[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
@@ -388,7 +389,7 @@ class OfFormula(Elementwise):
 
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc, rule)
-        STEPS[forward.__name__] = forward
+        STEPS[forward.__name__] = self
         MEANING[forward] = self
 
     @property

@@ -284,6 +284,24 @@ def test_higher_order(function, way):
             np.testing.assert_allclose(found, w, rtol=1e-13, err_msg=f"{function.__name__} {x} {order}")
 
 
+@pytest.mark.parametrize("inner", [tg.func.jacrev, tg.func.jacfwd])
+@pytest.mark.parametrize("outer", [tg.func.jacrev, tg.func.jacfwd])
+@np.errstate(all="ignore")
+def test_a_power_that_is_its_base_at_small_bases(outer, inner):
+    """x**y at y = 1: derivatives by x have a factor of 0 beside inverse powers of x, which overflow."""
+
+    def power(p):
+        return p[0] ** p[1]
+
+    x, log = 1e-310, math.log(1e-310)
+    found = outer(inner(power))(np.array([x, 1.0]))
+    np.testing.assert_allclose(found, [[0, 1 + log], [1 + log, x * log**2]], rtol=1e-13)
+    x, log = 1e-160, math.log(1e-160)
+    found = inner(outer(inner(power)))(np.array([x, 1.0]))
+    mixed, last = [1 / x, log**2 + 2 * log], x * log**3
+    np.testing.assert_allclose(found, [[[0, mixed[0]], mixed], [mixed, [mixed[1], last]]], rtol=1e-13)
+
+
 @tg.njit
 def inverse_functions(x):
     return np.arcsin(x) + np.arccos(2 * x) + np.arctanh(4 * x)
