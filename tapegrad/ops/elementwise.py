@@ -209,19 +209,48 @@ def sinh(x):
     return np.cosh(x)
 
 
+@formula
+def slope_of_arctan2(x, y, radius):
+    """x/(x*x + y*y) in one step, where the radius is known."""
+    return (x / radius) / radius
+
+
+@elementwise(forward=slope_of_arctan2)
+def inverse_real(x, y, radius, out):
+    """The slope of arctan2; that of the radius is in what is by x and y."""
+    sine, cosine = y / radius, x / radius
+    dx = sine * sine - cosine * cosine
+    return (dx / radius) / radius, -2 * sine * out / radius, None
+
+
 @elementwise(np.arctan2, node="atan2", math=math.atan2, vector=Vector())
 def arctan2(y, x):
     """Angle of the point (x, y); derivatives 0 at the origin."""
     radius = np.hypot(x, y)
     safe = np.where(radius == 0, np.inf, radius)
-    return (x / safe) / safe, (-y / safe) / safe
+    first, second = slope_of_arctan2(x, y, safe), slope_of_arctan2(y, x, safe)
+    return first, -second
+
+
+@formula
+def slope_of_hypot(x, y, radius):
+    """x/hypot(x, y) in one step, where the radius is known."""
+    return x / radius
+
+
+@elementwise(forward=slope_of_hypot)
+def cosine(x, y, radius, out):
+    """The slope of hypot; 1/r - x*x/r**3, of which the radius has the second, loses its digits at small y."""
+    sine = y / radius
+    return sine * sine / radius, -out * sine / radius, None
 
 
 @elementwise(np.hypot, kink=True, math=math.hypot, vector=Vector(avx512="df"))
 def hypot(x, y, out):
     """Length of (x, y); derivatives 0 at the origin."""
     safe = np.where(out == 0, np.inf, out)
-    return x / safe, y / safe
+    first, second = slope_of_hypot(x, y, safe), slope_of_hypot(y, x, safe)
+    return first, second
 
 
 @elementwise(np.maximum, scalar=lambda a, b: np.where(a >= b, a, np.where(a == a, b, a)))

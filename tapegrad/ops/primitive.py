@@ -322,8 +322,9 @@ class Elementwise(Primitive):
         return partial.statements, partial.expression
 
     def operands(self, k):
-        """Slots of the values that partial `k` reads, ascending."""
-        return sorted(self.slots[a] for a in self.partial(k).arguments if a != "ct")
+        """Slots of the values that partial `k` reads, ascending; as kernel and as steps."""
+        read = {*self.partial(k).arguments, *self.rule.recorded[k].arguments} - {"ct"}
+        return sorted(self.slots[a] for a in read)
 
     def reads(self, k):
         return sum(1 << slot for slot in self.operands(k))

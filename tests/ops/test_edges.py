@@ -254,6 +254,8 @@ HIGHER = [
     (np.cbrt, -0.0, [INF] * 4), (np.cbrt, INF, [0] * 4), (np.cbrt, -INF, [0] * 4),
     (np.cbrt, 1e-300, [1e200 / 3, -INF, INF, -INF]), (np.sinc, 0.0, [0, -math.pi**2 / 3, 0, math.pi**4 / 5]),
     (np.sqrt, INF, [0] * 4), (np.sqrt, 0.0, [INF, -INF, INF, -INF]), (np.log, 0.0, [INF, -INF, INF, -INF]),
+    (np.arctan, 1e70, [1e-140, -2e-210, 6e-280]), (np.arctan, -1e100, [1e-200, 2e-300]),
+    (np.arctan, INF, [0] * 4), (np.arctan, 1e308, [0] * 4), (np.i0, 1e-310, [5e-311, 0.5, 3.75e-311, 0.375]),
 ]  # fmt: skip
 
 
@@ -282,6 +284,19 @@ def test_higher_order(function, way):
         for order, w in enumerate(wanted, 1):
             found = way(function, x, order)
             np.testing.assert_allclose(found, w, rtol=1e-13, err_msg=f"{function.__name__} {x} {order}")
+
+
+@pytest.mark.parametrize("inner", [tg.func.jacrev, tg.func.jacfwd])
+@pytest.mark.parametrize("outer", [tg.func.jacrev, tg.func.jacfwd])
+def test_second_derivatives_of_polar_coordinates_far_along_an_axis(outer, inner):
+    """Small beside the terms that formulas have, as 1/r - x**2/r**3 for y**2/r**3."""
+    for x, y in ((1e8, 1.0), (1.0, 1e-9), (1e155, 1e100), (1e-150, 1e-170)):
+        s, c, r = y / math.hypot(x, y), x / math.hypot(x, y), math.hypot(x, y)
+        found = outer(inner(lambda p: np.hypot(p[0], p[1])))(np.array([x, y]))
+        np.testing.assert_allclose(found, [[s * s / r, -s * c / r], [-s * c / r, c * c / r]], rtol=1e-14)
+        found = outer(inner(lambda p: np.arctan2(p[1], p[0])))(np.array([x, y]))
+        mixed, square = (s * s - c * c) / r / r, 2 * s * c / r / r
+        np.testing.assert_allclose(found, [[square, mixed], [mixed, -square]], rtol=1e-14)
 
 
 @pytest.mark.parametrize("inner", [tg.func.jacrev, tg.func.jacfwd])
