@@ -242,7 +242,7 @@ def slope_of_hypot(x, y, radius):
 def cosine(x, y, radius, out):
     """The slope of hypot; 1/r - x*x/r**3, of which the radius has the second, loses its digits at small y."""
     sine = y / radius
-    return sine * sine / radius, -out * sine / radius, None
+    return sine * (sine / radius), -out * sine / radius, None
 
 
 @elementwise(np.hypot, kink=True, math=math.hypot, vector=Vector(avx512="df"))
