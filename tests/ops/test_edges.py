@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
@@ -261,6 +262,9 @@ HIGHER = [
     (np.sqrt, INF, [0] * 4), (np.sqrt, 0.0, [INF, -INF, INF, -INF]), (np.log, 0.0, [INF, -INF, INF, -INF]),
     (np.arctan, 1e70, [1e-140, -2e-210, 6e-280]), (np.arctan, -1e100, [1e-200, 2e-300]),
     (np.arctan, INF, [0] * 4), (np.arctan, 1e308, [0] * 4), (np.i0, 1e-310, [5e-311, 0.5, 3.75e-311, 0.375]),
+    (special.ber, 0.0, [0, 0, 0, -0.375]), (special.ber, 1e-60, [-6.25e-182, -1.875e-121, -3.75e-61, -0.375]),
+    (special.i0e, -1e20, [1.9947114020071635e-31, 2.9920671030107454e-51, 7.480167757526862e-71]),
+    (special.i1e, -1e20, [-1.9947114020071635e-31, -2.9920671030107454e-51, -7.480167757526862e-71]),
 ]  # fmt: skip
 
 
