@@ -47,8 +47,10 @@ def i0(x):
 
 @declare()
 def i1(x):
-    """Modified Bessel function of the first kind, order 1."""
-    return 0.5 * (special.i0(x) + special.iv(2, x))
+    """Modified Bessel function of the first kind, order 1; SciPy's of order 2 is nan at subnormal numbers."""
+    tiny = np.where(np.abs(x) < 1e-100, 1, 0)
+    second = np.where(tiny == 1, x * x * (0.125 + x * x / 96), special.iv(2, np.where(tiny == 1, 1, x)))
+    return 0.5 * (special.i0(x) + second)
 
 
 @declare(domain=Real(POSITIVE))
