@@ -73,7 +73,7 @@ def words_of(program: Program) -> Words:
     for function, op, operands, attrs, handed, twins, like in program.steps:
         kept += [function, attrs, handed, like]
         ufunc = ufunc_of(op) if isinstance(op, Elementwise) else None
-        quick = ufunc is not None and attrs is None and len(operands) <= 2
+        quick = ufunc is not None and attrs is None and len(operands) <= 2 and _takes(ufunc, like)
         found += [0 if op is None else sheet_of(op), id(function), 0 if quick else id(attrs)]
         found += [id(handed) if handed else 0, twins, 0 if like is None else id(like)]
         found += [_word(ref, kept) for ref in operands]
@@ -81,6 +81,11 @@ def words_of(program: Program) -> Words:
     words = np.array(found, np.int64).view(Words)
     words.kept = kept
     return words
+
+
+def _takes(ufunc: np.ufunc, like: np.ndarray | None) -> bool:
+    """Whether a ufunc has a loop for numbers such as these; those of formulas are for real ones."""
+    return like is None or any(types.endswith(like.dtype.char) for types in ufunc.types)
 
 
 def _word(ref: Ref | None, kept: list[Any]) -> int:

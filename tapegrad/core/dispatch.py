@@ -613,10 +613,10 @@ def origin(x: Handle) -> tuple[Primitive | None, list[Handle], Attributes | None
     k, log = slot(x._at), tape.log
     columns = None if tape is local.tape else tape.sealed()
     op = BY_OPCODE[columns.opcode(k) if columns else log[4 * k]]
-    if op is None or op.recorded_form == CHAIN:
+    if op is None or not op.arity:
         return None, [], None
-    if columns:
-        places = columns.operands(k, op.recorded_form)
+    if columns or op.recorded_form == CHAIN:
+        places = (columns or tape).operands(k, op.recorded_form)
     else:
         places = [slot(at) for at in log[4 * k + 1 : 4 * k + 1 + op.arity]]
     found = []

@@ -718,8 +718,7 @@ def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callabl
 
 def _by_steps(function: Callable[..., Number | float]) -> Callable[..., Number | float]:
     """A rule in which formulas that compiled code has as ops are differentiated as these are."""
-    ops = {name: MEANING[formula] for name, formula in FORMULAS.items()}
-    steps = {name: functools.partial(evaluate, op) for name, op in ops.items() if op.scalar}
+    steps = {name: functools.partial(evaluate, op) for name, op in FORMULAS.items() if op.scalar}
     return python_types.FunctionType(function.__code__, function.__globals__ | steps)
 
 

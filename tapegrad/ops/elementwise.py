@@ -57,10 +57,25 @@ def product_with_log(a, x):
     return np.log(x), a / x
 
 
+@formula
+def times_power(c, x, y):
+    """c x**y, 0 where c is: of x, x**2 ... derivatives have such factors beside inverse powers of x."""
+    return np.where(c == 0, 0, c * x**y)
+
+
+@elementwise(forward=times_power, scalar=times_power, multiple=kinks.of_product_with_power)
+def product_with_power(c, x, y, out):
+    """The derivative of a power by its base; where both vanish its own are 0."""
+    flat = np.where(x == 0, np.where(out == 0, 1, 0), 0)
+    dx = times_power(c * y, x, y - 1)
+    dy = times_log(out, np.where(flat == 1, 1, x))
+    return np.where(flat == 1, 0, x**y), dx, np.where(flat == 1, 0, dy)
+
+
 def _slopes_of_power(x, y, out):
-    """As below; an exponent of 0 is exchanged at base 0 alone: elsewhere the derivative by it is 1/x."""
+    """As below, but at an exponent of 0 the derivative by it is 1/x."""
     flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
-    dx = y * x ** (np.where(x == 0, np.where(y == 0, 2, y), y) - 1)
+    dx = times_power(y, x, y - 1)
     dy = times_log(out, np.where(flat == 1, 1, x))
     return dx, np.where(flat == 1, 0, dy)
 
@@ -194,19 +209,48 @@ def sinh(x):
     return np.cosh(x)
 
 
+@formula
+def slope_of_arctan2(x, y, radius):
+    """x/(x*x + y*y) in one step, where the radius is known."""
+    return (x / radius) / radius
+
+
+@elementwise(forward=slope_of_arctan2)
+def inverse_real(x, y, radius, out):
+    """The slope of arctan2; that of the radius is in what is by x and y."""
+    sine, cosine = y / radius, x / radius
+    dx = sine * sine - cosine * cosine
+    return (dx / radius) / radius, -2 * sine * out / radius, None
+
+
 @elementwise(np.arctan2, node="atan2", math=math.atan2, vector=Vector())
 def arctan2(y, x):
     """Angle of the point (x, y); derivatives 0 at the origin."""
     radius = np.hypot(x, y)
     safe = np.where(radius == 0, np.inf, radius)
-    return (x / safe) / safe, (-y / safe) / safe
+    first, second = slope_of_arctan2(x, y, safe), slope_of_arctan2(y, x, safe)
+    return first, -second
+
+
+@formula
+def slope_of_hypot(x, y, radius):
+    """x/hypot(x, y) in one step, where the radius is known."""
+    return x / radius
+
+
+@elementwise(forward=slope_of_hypot)
+def cosine(x, y, radius, out):
+    """The slope of hypot; 1/r - x*x/r**3, of which the radius has the second, loses its digits at small y."""
+    sine = y / radius
+    return sine * (sine / radius), -out * sine / radius, None
 
 
 @elementwise(np.hypot, kink=True, math=math.hypot, vector=Vector(avx512="df"))
 def hypot(x, y, out):
     """Length of (x, y); derivatives 0 at the origin."""
     safe = np.where(out == 0, np.inf, out)
-    return x / safe, y / safe
+    first, second = slope_of_hypot(x, y, safe), slope_of_hypot(y, x, safe)
+    return first, second
 
 
 @elementwise(np.maximum, scalar=lambda a, b: np.where(a >= b, a, np.where(a == a, b, a)))

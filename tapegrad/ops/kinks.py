@@ -87,6 +87,11 @@ def of_power(found, operands, out, attrs):
     return None, False
 
 
+def of_product_with_power(found, operands, out, attrs):
+    power, only = of_power(found[1:], operands[1:], out, attrs)
+    return None if power is None else power * operands[0], only
+
+
 def of_total(found, operands, out, attrs):
     """Of a sum over axes in front of those of the result, along which it has been repeated."""
     (a, only), y, axes = found[0], operands[0], attrs["axis"]

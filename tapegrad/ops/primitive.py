@@ -322,21 +322,23 @@ class Elementwise(Primitive):
         return partial.statements, partial.expression
 
     def operands(self, k):
-        """Slots of the values that partial `k` reads, ascending."""
-        return sorted(self.slots[a] for a in self.partial(k).arguments if a != "ct")
+        """Slots of the values that partial `k` reads, ascending; as kernel and as steps."""
+        read = {*self.partial(k).arguments, *self.rule.recorded[k].arguments} - {"ct"}
+        return sorted(self.slots[a] for a in read)
 
     def reads(self, k):
         return sum(1 << slot for slot in self.operands(k))
 
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
-        partial = self.partial(k)
+        rule = self.rule
         if self.of_complex is not None and any(
             getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs)
         ):
-            partial = self.of_complex.partials[k]
+            rule = self.of_complex
         if self.mixed is not None and not all(is_constant(x) for j, x in enumerate(inputs) if j != k):
-            partial = self.mixed.partials[k]
+            rule = self.mixed
+        partial = rule.recorded[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
@@ -388,7 +390,7 @@ class OfFormula(Elementwise):
 
     def __init__(self, name, functions, forward, arity, doc, rule):
         super().__init__(name, functions, forward, arity, doc, rule)
-        STEPS[forward.__name__] = forward
+        STEPS[forward.__name__] = self
         MEANING[forward] = self
 
     @property

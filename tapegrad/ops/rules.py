@@ -4,6 +4,7 @@ import ast
 import functools
 import inspect
 import operator
+from types import MappingProxyType
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Partial:
     Tensors.
     """
 
-    def __init__(self, rule, statements, parameters, expression):
+    def __init__(self, rule, statements, parameters, expression, steps=MappingProxyType({})):
         needed = _names(expression)
         body = []
         for statement in reversed(statements):
@@ -72,7 +73,7 @@ class Partial:
             type_params=[],
         )
         module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
-        space = dict(rule.__globals__)
+        space = {**rule.__globals__, **steps}
         exec(compile(module, rule.__code__.co_filename, "exec"), space)
         self.function = space[rule.__name__]
 
@@ -87,7 +88,7 @@ def _signed_literal(expression):
 
 
 FORMULAS: set = set()  # functions that rules call by name, see `formula`
-STEPS: dict = {}  # those that an op is declared of, by name: to a recorded sweep a call is one step
+STEPS: dict = {}  # the ops that are declared of some, by their names: to a recorded sweep a call is one step
 
 
 def formula(function):
@@ -154,15 +155,15 @@ class Rule:
     @functools.cached_property
     def partials(self):
         """Of each input, the text in which formulas stand in full: what kernels are emitted from."""
-        return self._read(())
+        return self._read({})
 
     @functools.cached_property
     def recorded(self):
         """Those whose formulas are called where an op is declared of them: what a recorded sweep follows."""
-        called = STEPS.keys() & _names(_definition(self.function))
+        called = {name: STEPS[name] for name in STEPS.keys() & _names(_definition(self.function))}
         return self._read(called) if called else self.partials
 
-    def _read(self, kept):
+    def _read(self, steps):
         definition = _definition(self.function)
         last = definition.body[-1]
         for statement in definition.body[:-1]:
@@ -173,8 +174,8 @@ class Rule:
             raise SyntaxError(f"rule {self.function.__name__!r} must end in a return")
         value = last.value
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
-        body = _expanded([*_assignments(definition.body[:-1])], self.function.__globals__, kept)
-        return [Partial(self.function, body, self.parameters, part) for part in parts]
+        body = _expanded([*_assignments(definition.body[:-1])], self.function.__globals__, steps)
+        return [Partial(self.function, body, self.parameters, part, steps) for part in parts]
 
 
 class Unreadable(Exception):
@@ -230,6 +231,6 @@ class Reader:
 def _named(node):
     """What ``np.name``, ``special.name`` or the name of a step is; None for any other expression."""
     if isinstance(node, ast.Name):
-        return STEPS.get(node.id)
+        return getattr(STEPS.get(node.id), "forward", None)
     named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in MODULES
     return getattr(MODULES[node.value.id], node.attr) if named else None

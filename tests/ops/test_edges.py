@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
@@ -74,6 +75,11 @@ FIRST = [
     ("clip(nan)", lambda x: np.clip(x, 0, 1), [NAN], [0]),
     ("clip at ends that are inputs", np.clip, [[0, 1, -1, 2], 0, 1], [[1, 1, 0, 0], 1, 1]),
     ("clip with crossed ends", np.clip, [[0.5], 1, 0], [[0], 0, 1]),
+    ("sort, tie", lambda x: np.sort(x) * np.arange(3), [[1, 1, 0]], [[1, 2, 0]]),
+    ("quantile, tie", lambda x: np.quantile(x, 0.25), [[1, 1, 1, 2]], [[0.25, 0.75, 0, 0]]),
+    ("median, tie", np.median, [[1, 1, 1, 2]], [[1 / 3, 1 / 3, 1 / 3, 0]]),
+    ("interp at knots and outside", lambda x: np.interp(x, [0.0, 1, 2], [0.0, 1, 5]), [[0, 1, 2, 3, -1]],
+     [[1, 4, 4, 0, 0]]),
     ("sqrt(0)", np.sqrt, [[0, 4]], [[INF, 0.25]]),
     ("sqrt(-1)", np.sqrt, [-1], [NAN]),
     ("x**0.5 at 0", lambda x: x**0.5, [[0, 4]], [[INF, 0.25]]),
@@ -261,6 +267,12 @@ HIGHER = [
     (np.cbrt, -0.0, [INF] * 4), (np.cbrt, INF, [0] * 4), (np.cbrt, -INF, [0] * 4),
     (np.cbrt, 1e-300, [1e200 / 3, -INF, INF, -INF]), (np.sinc, 0.0, [0, -math.pi**2 / 3, 0, math.pi**4 / 5]),
     (np.sqrt, INF, [0] * 4), (np.sqrt, 0.0, [INF, -INF, INF, -INF]), (np.log, 0.0, [INF, -INF, INF, -INF]),
+    (np.arctan, 1e70, [1e-140, -2e-210, 6e-280]), (np.arctan, -1e100, [1e-200, 2e-300]),
+    (np.arctan, INF, [0] * 4), (np.arctan, 1e308, [0] * 4), (np.i0, 1e-310, [5e-311, 0.5, 3.75e-311, 0.375]),
+    (special.ber, 0.0, [0, 0, 0, -0.375]), (special.ber, 1e-60, [-6.25e-182, -1.875e-121, -3.75e-61, -0.375]),
+    (special.i1, 1e-310, [0.5, 3.75e-311, 0.375]),
+    (special.i0e, -1e20, [1.9947114020071635e-31, 2.9920671030107454e-51, 7.480167757526862e-71]),
+    (special.i1e, -1e20, [-1.9947114020071635e-31, -2.9920671030107454e-51, -7.480167757526862e-71]),
 ]  # fmt: skip
 
 
@@ -289,6 +301,37 @@ def test_higher_order(function, way):
         for order, w in enumerate(wanted, 1):
             found = way(function, x, order)
             np.testing.assert_allclose(found, w, rtol=1e-13, err_msg=f"{function.__name__} {x} {order}")
+
+
+@pytest.mark.parametrize("inner", [tg.func.jacrev, tg.func.jacfwd])
+@pytest.mark.parametrize("outer", [tg.func.jacrev, tg.func.jacfwd])
+def test_second_derivatives_of_polar_coordinates_far_along_an_axis(outer, inner):
+    """Small beside the terms that formulas have, as 1/r - x**2/r**3 for y**2/r**3."""
+    for x, y in ((1e8, 1.0), (1.0, 1e-9), (1e155, 1e100), (1e-150, 1e-170), (1e-100, 1e-260)):
+        s, c, r = y / math.hypot(x, y), x / math.hypot(x, y), math.hypot(x, y)
+        found = outer(inner(lambda p: np.hypot(p[0], p[1])))(np.array([x, y]))
+        np.testing.assert_allclose(found, [[s * (s / r), -s * c / r], [-s * c / r, c * c / r]], rtol=1e-14)
+        found = outer(inner(lambda p: np.arctan2(p[1], p[0])))(np.array([x, y]))
+        mixed, square = (s * s - c * c) / r / r, 2 * s * c / r / r
+        np.testing.assert_allclose(found, [[square, mixed], [mixed, -square]], rtol=1e-14)
+
+
+@pytest.mark.parametrize("inner", [tg.func.jacrev, tg.func.jacfwd])
+@pytest.mark.parametrize("outer", [tg.func.jacrev, tg.func.jacfwd])
+@np.errstate(all="ignore")
+def test_a_power_that_is_its_base_at_small_bases(outer, inner):
+    """x**y at y = 1: derivatives by x have a factor of 0 beside inverse powers of x, which overflow."""
+
+    def power(p):
+        return p[0] ** p[1]
+
+    x, log = 1e-310, math.log(1e-310)
+    found = outer(inner(power))(np.array([x, 1.0]))
+    np.testing.assert_allclose(found, [[0, 1 + log], [1 + log, x * log**2]], rtol=1e-13)
+    x, log = 1e-160, math.log(1e-160)
+    found = inner(outer(inner(power)))(np.array([x, 1.0]))
+    mixed, last = [1 / x, log**2 + 2 * log], x * log**3
+    np.testing.assert_allclose(found, [[[0, mixed[0]], mixed], [mixed, [mixed[1], last]]], rtol=1e-13)
 
 
 @tg.njit

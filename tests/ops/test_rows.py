@@ -9,7 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.kernels.vecmath import form
-from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops import BY_OPCODE, MEANING, REGISTRY
 from tapegrad.ops.primitive import Elementwise
 
 HERE = Path(tg.__file__).parent
@@ -126,6 +126,16 @@ def test_what_computes_the_value_elsewhere_computes_that_value(name):
     meant = [f for f, known in MEANING.items() if known is op and f.__module__ in ("math", "_operator")]
     for function in meant:
         np.testing.assert_allclose(function(*xs.tolist()), op.forward(*xs), rtol=4e-16)
+
+
+def test_what_any_form_of_a_rule_reads_is_kept():
+    """As kernels, steps, of several varying operands, of complex numbers; zeros stand for what is not."""
+    for op in (op for op in BY_OPCODE if isinstance(op, Elementwise)):
+        for rule in filter(None, (op.rule, op.mixed, op.of_complex)):
+            for parts in (rule.partials, rule.recorded):
+                for k, part in enumerate(parts):
+                    read = {op.slots[name] for name in part.arguments if name != "ct"}
+                    assert read <= {*op.operands(k)}, op
 
 
 def test_vector_forms_are_there_as_rows_say():

@@ -47,8 +47,10 @@ def i0(x):
 
 @declare()
 def i1(x):
-    """Modified Bessel function of the first kind, order 1."""
-    return 0.5 * (special.i0(x) + special.iv(2, x))
+    """Modified Bessel function of the first kind, order 1; SciPy's of order 2 is nan at subnormal numbers."""
+    tiny = np.where(np.abs(x) < 1e-100, 1, 0)
+    second = np.where(tiny == 1, x * x * (0.125 + x * x / 96), special.iv(2, np.where(tiny == 1, 1, x)))
+    return 0.5 * (special.i0(x) + second)
 
 
 @declare(domain=Real(POSITIVE))
@@ -157,7 +159,8 @@ def i0e(x, out):
     size = np.abs(x)
     far = np.where(size > 50, 1, 0)
     series = slope_of_first(0, np.where(far == 1, size, 50))
-    return np.where(far == 1, np.sign(x) * series, special.i1e(x) - np.sign(x) * out)
+    near = special.i1e(np.where(far == 1, 0, x)) - np.sign(x) * out
+    return np.where(far == 1, np.sign(x) * series, near)
 
 
 @declare()
@@ -166,7 +169,8 @@ def i1e(x, out):
     size = np.abs(x)
     far = np.where(size > 50, 1, 0)
     series = slope_of_first(4, np.where(far == 1, size, 50))
-    return np.where(far == 1, series, 0.5 * (special.i0e(x) + special.ive(2, x)) - np.sign(x) * out)
+    y = np.where(far == 1, 0, x)
+    return np.where(far == 1, series, 0.5 * (special.i0e(y) + special.ive(2, y)) - np.sign(x) * out)
 
 
 @declare(domain=Real(POSITIVE))
@@ -377,14 +381,22 @@ def kei(x):
 
 @declare()
 def berp(x, out):
-    """Derivative of ber."""
-    return -special.bei(x) - np.where(x == 0, 0, out / np.where(x == 0, 1, x))
+    """Derivative of ber; near 0 the quotient is its power series, also to those who differentiate it."""
+    near = np.where(np.abs(x) < 1, 1, 0)
+    t = np.where(near == 1, 0.25 * x * x, 0)
+    s = t * t
+    series = t * (s * (1 - s * (1 - s / 2352) / 600) / 288 - 0.25)
+    return -special.bei(x) - np.where(near == 1, series, out / np.where(near == 1, 1, x))
 
 
 @declare()
 def beip(x, out):
-    """Derivative of bei."""
-    return special.ber(x) - np.where(x == 0, 0.5, out / np.where(x == 0, 1, x))
+    """Derivative of bei, as for ber."""
+    near = np.where(np.abs(x) < 1, 1, 0)
+    t = np.where(near == 1, 0.25 * x * x, 0)
+    s = t * t
+    series = 0.5 - s * (1 - s * (1 - s * (1 - s / 4032) / 1260) / 240) / 24
+    return special.ber(x) - np.where(near == 1, series, out / np.where(near == 1, 1, x))
 
 
 @declare(domain=Real(POSITIVE))
