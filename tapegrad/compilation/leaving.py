@@ -246,8 +246,11 @@ class Leaver(Follower):
         self._pending = None
         if self._is_array:
             base.as_array(out)
+        if event.writes is not None:  # x is an operand, as it was
+            self.note(event.op, operands, event.attrs, out)
         x._v, x._tape, x._extra, x._at = out._v, out._tape, out._extra, out._at
-        self.note(event.op, operands, event.attrs, x)
+        if event.writes is None:
+            self.note(event.op, operands, event.attrs, x)
         return x
 
     def _stood_for(self, source: Source) -> Tensor:
