@@ -187,7 +187,8 @@ class Leaver(Follower):
         elif seen:
             value = part
         elif type(value) is np.ndarray and id(value) not in self._lent:
-            value = value.copy(order="K")
+            one = event.op is BROADCAST  # in memory, of several elements
+            value = forward_of(event, [value_of(operands[0])]) if one else value.copy(order="K")
         if not self.program.active[j]:
             out = self.wrap(value)
             self.note_plain(event.op, operands, event.attrs, out)

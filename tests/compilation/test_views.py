@@ -127,3 +127,26 @@ def f(x, k):
         assert np.allclose(gradient, expected, rtol=0, atol=1e-15)
     (known,) = compiled.explain().kinds
     assert [way.calls for way in known.ways] == [3, 3] and not known.not_learned
+
+
+@pytest.mark.parametrize(
+    "write", ["y[0] = 2.0", "y *= 2.0", "y[1:][0] = 3.0", "s = s * y.detach().numpy().strides[0]"]
+)
+@pytest.mark.parametrize("where", ["np.cos(s)", "0.0"])
+def test_numbers_that_are_broadcast_are_read_only_when_a_call_leaves(write, where):
+    text = f"""
+def f(x, k):
+    s = np.sin(x[0])
+    y = np.broadcast_to(s, (3,))
+    if k:
+        p = {where}
+        {write}
+    return np.sum(y * y * x) + s
+"""
+    names = {"np": np}
+    exec(text, names)
+    compiled, recorded = tg.compile(names["f"], wait=True), tg.func.value_and_grad(names["f"])
+    for k in (0, 0, 0, 1, 1, 0, 1):
+        x = np.array([0.3, 0.7, -0.2])
+        found, wanted = outcome(compiled.value_and_grad, x, k), outcome(recorded, x, k)
+        assert str(found) == str(wanted)
