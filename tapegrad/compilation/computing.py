@@ -186,7 +186,7 @@ def _norm(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
         return False
     if not is_dense(out) or not 0 < x.nbytes < MOST_BESIDE:
         return False
-    squares = rows.keep(np.zeros(x.shape, x.dtype))
+    squares = rows.keep(np.zeros_like(x))  # in the order of its elements, as recording adds them up
     _elementwise(rows, np.multiply, [x, x], squares)
     if not rows.reduce(np.add, squares, out) and not rows.sums(squares, axis, out):
         rows.call(np.add.reduce, [squares, axis, None, out, event.attrs["keepdims"]])

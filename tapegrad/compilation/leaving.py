@@ -187,7 +187,8 @@ class Leaver(Follower):
         elif seen:
             value = part
         elif type(value) is np.ndarray and id(value) not in self._lent:
-            value = value.copy(order="K")
+            one = event.op is BROADCAST  # in memory, of several elements
+            value = forward_of(event, [value_of(operands[0])]) if one else value.copy(order="K")
         if not self.program.active[j]:
             out = self.wrap(value)
             self.note_plain(event.op, operands, event.attrs, out)
@@ -246,8 +247,11 @@ class Leaver(Follower):
         self._pending = None
         if self._is_array:
             base.as_array(out)
+        if event.writes is not None:  # x is an operand, as it was
+            self.note(event.op, operands, event.attrs, out)
         x._v, x._tape, x._extra, x._at = out._v, out._tape, out._extra, out._at
-        self.note(event.op, operands, event.attrs, x)
+        if event.writes is None:
+            self.note(event.op, operands, event.attrs, x)
         return x
 
     def _stood_for(self, source: Source) -> Tensor:

@@ -696,3 +696,14 @@ def test_derivatives_that_meet_an_error_are_added_once(how, infinite):
         found, wanted = compiled.value_and_grad(x), tg.func.value_and_grad(f)(x)
         np.testing.assert_array_equal(found[0], wanted[0])
         np.testing.assert_allclose(found[1], wanted[1], 1e-14)
+
+
+@pytest.mark.parametrize("axes", [(1, 0), (2, 0, 1), (1, 2, 0)])
+def test_norms_add_up_in_the_order_of_recording(axes):
+    def f(x):
+        return np.linalg.norm(x.reshape((6, 10) if len(axes) == 2 else (3, 4, 5)).transpose(axes))
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(12):
+        x = np.random.default_rng(k).normal(size=60)
+        assert compiled(x) == recorded(x)[0]

@@ -104,3 +104,49 @@ def test_the_conjugate_of_a_real_array_is_another_array(order):
             y[0] = 5.0
         assert z.tolist() == [1.0, 2.0]
     assert x.conj() is x
+
+
+LEAVING = ["u[0] += s", "u[1] = 0.5 * s", "u[1:] *= s", "v = u[::2]; v += s", "u += s", "u[[0, 2]] = x[:2]"]
+
+
+@pytest.mark.parametrize("write", LEAVING)
+def test_calls_that_leave_their_way_behind_a_write_are_learned_from(write):
+    text = f"""
+def f(x, k):
+    u, s = x * 1.0, np.sin(x[0])
+    {write}
+    return s + (np.tanh if k else np.cos)(np.sum(u * u))
+"""
+    names = {"np": np}
+    exec(text, names)
+    compiled, recorded = tg.compile(names["f"], wait=True), tg.func.value_and_grad(names["f"])
+    for k in (0, 0, 0, 1, 1, 0, 1, 1, 0):
+        x = np.array([0.3, 0.7, -0.2]) * (1.0 + 0.1 * k)
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, k), recorded(x, k)
+        assert value == wanted
+        assert np.allclose(gradient, expected, rtol=0, atol=1e-15)
+    (known,) = compiled.explain().kinds
+    assert [way.calls for way in known.ways] == [3, 3] and not known.not_learned
+
+
+@pytest.mark.parametrize(
+    "write", ["y[0] = 2.0", "y *= 2.0", "y[1:][0] = 3.0", "s = s * y.detach().numpy().strides[0]"]
+)
+@pytest.mark.parametrize("where", ["np.cos(s)", "0.0"])
+def test_numbers_that_are_broadcast_are_read_only_when_a_call_leaves(write, where):
+    text = f"""
+def f(x, k):
+    s = np.sin(x[0])
+    y = np.broadcast_to(s, (3,))
+    if k:
+        p = {where}
+        {write}
+    return np.sum(y * y * x) + s
+"""
+    names = {"np": np}
+    exec(text, names)
+    compiled, recorded = tg.compile(names["f"], wait=True), tg.func.value_and_grad(names["f"])
+    for k in (0, 0, 0, 1, 1, 0, 1):
+        x = np.array([0.3, 0.7, -0.2])
+        found, wanted = outcome(compiled.value_and_grad, x, k), outcome(recorded, x, k)
+        assert str(found) == str(wanted)
