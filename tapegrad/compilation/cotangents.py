@@ -21,7 +21,7 @@ class Cotangents:
         self.found: dict[Source, np.ndarray] = {}
         self.buffers: list[np.ndarray] = []
         self.holders: dict[int, int] = {}  # by ids of these: how many cotangents lie there
-        self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
+        self.pools = {c: zeros((2 * len(program.events) + 1,), np.dtype(c)) for c in self._kinds()}
         self.totals = dict.fromkeys(self.pools, 0)  # how many of them take sums of arrays, 0 to begin with
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)

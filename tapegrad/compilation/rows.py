@@ -8,7 +8,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tapegrad.compilation.loops import (
     inner_loop,
     signature,
 )
+from tapegrad.compilation.packing import Packed, pack, unpack
 from tapegrad.compilation.steps import NOTHING, Step, Steps
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
@@ -73,6 +74,7 @@ class Kernel(NamedTuple):
     address: Address
 
 
+WAITING = "words", "starts", "table"  # attributes of rows that are not there while words wait
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
@@ -92,12 +94,18 @@ class Form(NamedTuple):
 
 
 class Rows:
-    """A table of rows that grows until it is sealed."""
+    """A table of rows that grows until it is sealed.
+
+    Then its words may wait, in few bytes, while nobody needs them: they are there again as soon as anybody
+    asks for them, or runs rows.
+    """
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
         self.words, self.starts = array("q"), array("i")  # of all rows, and with which of them each begins
+        self._packed: Packed | None = None  # the same, once they have waited
+        self._returned: Callable[[], None]  # is told that they wait no more
         self.steps = Steps()
         self.forms: dict[tuple[int, ...], Form] = {}
         self._forms: dict[Address, Form] = {}
@@ -451,7 +459,7 @@ class Rows:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
             self.words, self.starts = self.words[:], self.starts[:]  # without room for more
-            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int32)
+            self._know_words()
             self.settle()
             groups = np.zeros((len(self._begins), layout.GROUP_WORDS), np.int64)
             groups[:, layout.GROUP_END] = self.group_ends()
@@ -459,8 +467,6 @@ class Rows:
                 groups[
                     bisect_left(self._begins, first) : bisect_left(self._begins, end), layout.GROUP_BLOCKS
                 ] = blocks
-            self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
-            self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
             self.state[layout.GROUPS], self.state[layout.GROUP_COUNT] = (
                 abi.address(self.keep(groups)),
                 len(groups),
@@ -481,6 +487,41 @@ class Rows:
         self.state[layout.RUNS_LONG] = self._work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
+
+    def _know_words(self) -> None:
+        """Let compiled code have the words."""
+        self.table = np.frombuffer(self.words, np.int64)
+        self.state[layout.ROW_STARTS] = abi.address(np.frombuffer(self.starts, np.int32))
+        self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether words wait."""
+        return self._packed is not None and self.state[layout.PROGRAM_ROWS] == 0
+
+    def wait(self, returned: Callable[[], None]) -> None:
+        """Let the words wait; a function is told when they do no more."""
+        if self._packed is None:
+            self._packed = pack(self.words, self.starts)
+        self._returned = returned
+        self.state[layout.PROGRAM_ROWS] = 0  # compiled code comes to no row
+        for name in WAITING:
+            vars(self).pop(name, None)
+
+    def _return(self) -> None:
+        """Have the words again."""
+        assert self._packed is not None
+        self._returned()
+        self.words, self.starts = unpack(self._packed)
+        self._know_words()
+
+    if not TYPE_CHECKING:  # which would know any attribute
+
+        def __getattr__(self, name):
+            if name not in WAITING or vars(self).get("_packed") is None:
+                raise AttributeError(f"rows have no attribute {name!r}", name=name, obj=self)
+            self._return()
+            return vars(self)[name]
 
     def settle(self) -> None:
         """Find with which rows groups begin, of those that are there; their steps are not asked again.
@@ -533,7 +574,10 @@ class Rows:
                 forward.error_mode.reset(before)
 
     def step(self, k: int) -> int:
-        """Do what Python has to do at a row; the number of the next one."""
+        """Do what Python has to do at a row; the number of the next one to be run."""
+        if self.are_waiting:
+            self._return()
+            return k
         function = self.functions.get(k) or functools.partial(self._again, k)
         if self.silent:
             function = _silently(function)

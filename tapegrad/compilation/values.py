@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapegrad.compilation.memory import Pages, empty_like
+from tapegrad.compilation.memory import Pages, empty_like, give_back
 from tapegrad.kernels import abi
 
 SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
@@ -69,6 +69,9 @@ class Values(list[Any]):
 
     def trim(self) -> None:
         """Keep no memory in which no array lies."""
+
+    def give_back(self) -> None:
+        """Give back the pages of sheets, which are zeros then."""
 
 
 class Sheet:
@@ -225,6 +228,11 @@ class Packed:
                 self._numbers.pop(id(sheet), None)
                 self._sheets[n] = None
         self._end = 0
+
+    def give_back(self) -> None:
+        """As of `Values`."""
+        for sheet in filter(None, self._sheets):
+            give_back(np.frombuffer(sheet.memory, np.uint8))
 
     def _find_room(self, k: int, like: np.ndarray) -> None:
         """Let number k be at the next place where such an array is aligned, in as few lines as can be."""
