@@ -116,6 +116,7 @@ class Rows:
         self._begins, self._sums, self._work = array("q"), set[Address](), 0
         self._blocks: list[tuple[int, int, Address]] = []  # of rows from one to before another
         self.kept: list[Any] = []  # what rows know by address
+        self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
         self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
         self.memory = np.zeros(layout.RUN_WORDS, np.int64)
@@ -229,11 +230,11 @@ class Rows:
         begin, (loop, data) = first_of(ufunc, char, x.size > BUFFERED), inner_loop(ufunc, char)
         if begin == NOWHERE or 0 in (loop, *forward.error_test()):
             return False
-        divisor = self.keep(np.array(x.size, char)) if is_mean else None
+        divisor = self.number(x.size, out.dtype) if is_mean else None
         if begin is None:
             places = [(abi.address(x), 0, 0), (abi.address(x) + x.itemsize, 0, x.itemsize)]
         else:
-            places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
+            places = [(abi.address(self.number(begin, out.dtype)), 0, 0), (abi.address(x), 0, x.itemsize)]
         places.append((abi.address(out), 0, 0))
         if divisor is not None:
             places.append((abi.address(divisor), 0, 0))
@@ -336,6 +337,11 @@ class Rows:
         """Keep what rows know by address."""
         self.kept.append(x)
         return x
+
+    def number(self, value: Any, dtype: np.dtype) -> np.ndarray:
+        """Return a constant, an array for all that read one of these bits."""
+        made = np.array(value, dtype)
+        return self._numbers.setdefault((dtype.char, made.tobytes()), made)
 
     def fused(self, at: Address, places: Sequence[tuple[Address, int, int, int]], extent: int) -> None:
         """Add a fused kernel of operands: where they are, and how they advance.
