@@ -49,14 +49,19 @@ def give_back(x: np.ndarray) -> None:
     if advise is not None:
         begin = -(-abi.address(x) // mmap.PAGESIZE) * mmap.PAGESIZE
         end = abi.address(x) + x.nbytes
-        if not isinstance(x.base, mmap.mmap):
+        if not _is_in_pages(x):
             end = end // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)
 
 
 def has_pages(x: np.ndarray) -> bool:
     """Whether an array is given back: a large one, or one that has its pages from `Pages`."""
-    return x.nbytes >= LARGE or isinstance(x.base, mmap.mmap)
+    return x.nbytes >= LARGE or _is_in_pages(x)
+
+
+def _is_in_pages(x: np.ndarray) -> bool:
+    base: Any = x.base
+    return type(base) is mmap.mmap
 
 
 class Pages:
@@ -100,9 +105,18 @@ def empty_like(x: np.ndarray) -> np.ndarray:
     return out if out.nbytes < LARGE or _advise() is None else _in_pages(out.shape, out.dtype, out.strides)
 
 
-def _map(nbytes: int) -> mmap.mmap:
+def _map(nbytes: int, kind: type[mmap.mmap] = mmap.mmap) -> mmap.mmap:
     """Pages that nobody else has, on systems that can be told of them."""
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return kind(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class _Shared(mmap.mmap):
+    """Pages in which small arrays lie, of which none is given back by itself."""
+
+
+def shared_pages(nbytes: int) -> Any:
+    """Return memory for many arrays, of which no page is used before it is touched."""
+    return bytearray(nbytes) if _advise() is None else _map(nbytes, _Shared)
 
 
 def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:

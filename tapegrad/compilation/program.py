@@ -223,6 +223,7 @@ class Program:
             self.owners = [written.get(k, k) for k in range(len(events))]
         begun = None if before is None else before.stand_ins
         self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
+        events.addresses = self.stand_ins.numbers  # of which those are alike that were
         self._find_writes()
         self.warns = any(event.told for _, event in events.unusual())
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapegrad.compilation.memory import Pages, empty_like, give_back
+from tapegrad.compilation.memory import Pages, empty_like, give_back, shared_pages
 from tapegrad.kernels import abi
 
 SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
@@ -98,7 +98,7 @@ class Sheet:
     """Memory of small arrays; `seen` are those that others than a program may know, by place."""
 
     def __init__(self) -> None:
-        self.memory = bytearray(SHEET)
+        self.memory = shared_pages(SHEET)
         self.at = abi.address(np.frombuffer(self.memory, np.uint8))
         self.seen: WeakValueDictionary[int, np.ndarray] | None = None
 
