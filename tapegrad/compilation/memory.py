@@ -139,13 +139,14 @@ def is_long(count: int) -> bool:
     return count > MOST_STEPS
 
 
-def forget_steps(rows: Rows) -> None:
+def forget_steps(rows: Rows, are_all: bool = False, pools: Iterable[np.ndarray] = ()) -> None:
     """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which.
 
-    That is called while rows are added, and does something now and then, once there are so many.
+    That is called while rows are added, and does something now and then, once there are so many, and where
+    they `are_all` there. What lies in pools is small, too.
     """
     begin = rows.settled
-    if len(rows) - begin <= (SOME_STEPS if begin else MOST_STEPS):
+    if len(rows) - begin <= ((0 if are_all else SOME_STEPS) if begin else MOST_STEPS):
         return
     rows.settle()
     found: dict[int, Any] = {}
@@ -156,7 +157,7 @@ def forget_steps(rows: Rows) -> None:
         for x in (*step.reads, *step.writes):
             array = x.array if type(x) is Block else x
             owner = array if array.base is None else abi.owner_of(array)
-            if owner.nbytes >= LARGE:
+            if owner.nbytes >= LARGE and not any(owner is pool for pool in pools):
                 return False
             memory = owner if owner.base is None else owner.base
             memories[id(memory)] = memory

@@ -213,6 +213,7 @@ class Program:
                 self._ahead = 0
             events[k] = self._own(event, k)
             forget_steps(self.rows)
+        forget_steps(self.rows, True)
         self.values.trim()
         self._brought.trim()
         self.rows.seal()

@@ -139,10 +139,11 @@ class Reverse(Cotangents):
             if wanted:
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
-            forget_steps(self.rows)
+            forget_steps(self.rows, pools=self.pools.values())
             if no_plan or self.rows.settled:  # in a plan they would make steps wait
                 self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
+        forget_steps(self.rows, True, self.pools.values())
         self._clear_no_more()
         self.rows.seal()
 
