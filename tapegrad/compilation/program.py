@@ -193,7 +193,6 @@ class Program:
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
-        self.stand_ins: StandIns
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
@@ -218,13 +217,7 @@ class Program:
         self._brought.trim()
         self.rows.seal()
         self.active = activity(events)
-        self.owners: Sequence[int] = range(len(events))
-        written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
-        if written:
-            self.owners = [written.get(k, k) for k in range(len(events))]
-        begun = None if before is None else before.stand_ins
-        self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
-        events.addresses = self.stand_ins.numbers  # of which those are alike that were
+        self._find_owners(None if before is None else before.stand_ins)
         self._find_writes()
         self.warns = any(event.told for _, event in events.unusual())
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
@@ -293,6 +286,16 @@ class Program:
         releases.end()
         self.rows.state[layout.ERRORS_MET] = 0
         return exact
+
+    def _find_owners(self, begun: StandIns | None) -> None:
+        """Find what gave the Tensors of results, and which of these stand for several."""
+        events = self.events
+        self.owners: Sequence[int] = range(len(events))
+        written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
+        if written:
+            self.owners = [written.get(k, k) for k in range(len(events))]
+        self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
+        events.addresses = self.stand_ins.numbers  # of which those are alike that were
 
     def _find_writes(self) -> None:
         """Find what writes to which Tensor, and the views of it made since the write before."""
