@@ -93,7 +93,15 @@ NO_SIZE = {
     # rows and turns, which tests/compilation/test_rolled.py crosses
     # SOME_ACCESSES by compilation/test_rolled_windows.py
     "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES", "SOME_ACCESSES"},
-    "compilation/rolling.py": {"FEWEST_ROWS", "MOST_ROWS", "MOST_LEFT", "MOST_TOLD", "OUTSIDE", "THERE"},
+    "compilation/rolling.py": {
+        "FEWEST_ROWS",
+        "MOST_ROWS",
+        "MOST_ENDS",
+        "MOST_LEFT",
+        "MOST_TOLD",
+        "OUTSIDE",
+        "THERE",
+    },
     "compilation/pace.py": {"BEFORE", "TRIALS"},  # calls, which tests/compilation/test_pace.py crosses
     "kernels/assembly.py": {"MOST_KERNELS"},
     "core/saved_values.py": {"OUT"},

@@ -21,14 +21,13 @@ class Cotangents:
         self.found: dict[Source, np.ndarray] = {}
         self.buffers: list[np.ndarray] = []
         self.holders: dict[int, int] = {}  # by ids of these: how many cotangents lie there
-        self.pools = {c: np.zeros(2 * len(program.events) + 1, c) for c in self._kinds()}
+        self.pools = {c: zeros((2 * len(program.events) + 1,), np.dtype(c)) for c in self._kinds()}
         self.totals = dict.fromkeys(self.pools, 0)  # how many of them take sums of arrays, 0 to begin with
         for pool in self.pools.values():
             self.rows.loop(np.positive, [np.zeros((), pool.dtype)], pool)
             self.rows.divide()
         self.free: list[np.ndarray] = []
         self.constants: list[np.ndarray] = []  # cotangents that are the same at each call
-        self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
         self.blocks: list[np.ndarray] = []  # all that there are
         self._pages = Pages()
         self._blocks: list[Block] = []  # of the event at work
@@ -42,11 +41,6 @@ class Cotangents:
         """Let the first rows clear but those numbers of the pools that take sums; others need no pages."""
         for k, count in enumerate(self.totals.values()):
             self.rows.shorten(k, count)
-
-    def _number(self, value: Any, dtype: np.dtype) -> np.ndarray:
-        """A constant, an array for all that read one of these bits."""
-        made = np.array(value, dtype)
-        return self._numbers.setdefault((dtype.char, made.tobytes()), made)
 
     def _combined(self, ufunc: np.ufunc, ct: np.ndarray, number: np.ndarray, out: Any) -> Any:
         """What a ufunc gives of a cotangent and a number: a constant of one, else `out`, which rows write."""

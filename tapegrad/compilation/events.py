@@ -29,6 +29,7 @@ SEEING |= {op for op in REGISTRY.values() if isinstance(op, Linear) and op.windo
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
 PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
+NARROW = 1 << 16  # objects whose numbers two bytes have
 UNKNOWN = object()
 NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
 PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
@@ -137,6 +138,52 @@ class Event(NamedTuple):
     told: str = ""
 
 
+class Column:
+    """Objects of which many are one of a few: a table of these, and numbers of them."""
+
+    def __init__(self) -> None:
+        self._table: list[Any] = []
+        self._numbers = array("H")
+        self._known: dict[int, int] = {}  # numbers of those in the table, by ids
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._table.__getitem__, self._numbers)
+
+    def __getitem__(self, k: int) -> Any:
+        return self._table[self._numbers[k]]
+
+    def __setitem__(self, k: int, x: Any) -> None:
+        if self[k] is not x:
+            number = self._number(x)
+            self._numbers[k] = number
+
+    def __copy__(self) -> Column:
+        out = Column()
+        out._table, out._numbers, out._known = self._table[:], self._numbers[:], self._known.copy()
+        return out
+
+    def append(self, x: Any) -> None:
+        """Add an object."""
+        number = self._number(x)
+        self._numbers.append(number)
+
+    def settle(self) -> None:
+        """Know no more which objects there are, so that those that come have places of their own."""
+        self._known = {}
+        self._numbers = self._numbers[:]  # without room for more
+
+    def _number(self, x: Any) -> int:
+        number = self._known.setdefault(id(x), len(self._table))
+        if number == len(self._table):
+            self._table.append(x)
+            if number == NARROW and self._numbers.typecode == "H":
+                self._numbers = array("i", self._numbers)
+        return number
+
+
 class Events(Sequence[Event]):
     """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
 
@@ -158,8 +205,7 @@ class Events(Sequence[Event]):
     """
 
     def __init__(self, events: Iterable[Event] = (), are_many: bool = False) -> None:
-        self.ops: list[Any] = []
-        self.attrs: list[Attributes] = []
+        self.ops, self.attrs = Column(), Column()
         self.values: Values | Packed = Packed() if are_many else Values()
         self.sources: list[Source] = []
         self.addresses = array("q")
@@ -234,6 +280,8 @@ class Events(Sequence[Event]):
     def settle(self) -> None:
         """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
         self._more = dict(zip(array("q", self._more), self._more.values(), strict=True))
+        self.ops.settle()
+        self.attrs.settle()
 
     def copy(self) -> Events:
         """Return the same operations, of which others may be said."""

@@ -49,14 +49,19 @@ def give_back(x: np.ndarray) -> None:
     if advise is not None:
         begin = -(-abi.address(x) // mmap.PAGESIZE) * mmap.PAGESIZE
         end = abi.address(x) + x.nbytes
-        if not isinstance(x.base, mmap.mmap):
+        if not _is_in_pages(x):
             end = end // mmap.PAGESIZE * mmap.PAGESIZE
         advise(begin, end - begin, DONT_NEED)
 
 
 def has_pages(x: np.ndarray) -> bool:
     """Whether an array is given back: a large one, or one that has its pages from `Pages`."""
-    return x.nbytes >= LARGE or isinstance(x.base, mmap.mmap)
+    return x.nbytes >= LARGE or _is_in_pages(x)
+
+
+def _is_in_pages(x: np.ndarray) -> bool:
+    base: Any = x.base
+    return type(base) is mmap.mmap
 
 
 class Pages:
@@ -100,9 +105,18 @@ def empty_like(x: np.ndarray) -> np.ndarray:
     return out if out.nbytes < LARGE or _advise() is None else _in_pages(out.shape, out.dtype, out.strides)
 
 
-def _map(nbytes: int) -> mmap.mmap:
+def _map(nbytes: int, kind: type[mmap.mmap] = mmap.mmap) -> mmap.mmap:
     """Pages that nobody else has, on systems that can be told of them."""
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return kind(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+class _Shared(mmap.mmap):
+    """Pages in which small arrays lie, of which none is given back by itself."""
+
+
+def shared_pages(nbytes: int) -> Any:
+    """Return memory for many arrays, of which no page is used before it is touched."""
+    return bytearray(nbytes) if _advise() is None else _map(nbytes, _Shared)
 
 
 def _in_pages(shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] | None = None) -> np.ndarray:
@@ -125,13 +139,14 @@ def is_long(count: int) -> bool:
     return count > MOST_STEPS
 
 
-def forget_steps(rows: Rows) -> None:
+def forget_steps(rows: Rows, are_all: bool = False, pools: Iterable[np.ndarray] = ()) -> None:
     """Of rows that are too many to be planned keep small arrays, but not which row reads or writes which.
 
-    That is called while rows are added, and does something now and then, once there are so many.
+    That is called while rows are added, and does something now and then, once there are so many, and where
+    they `are_all` there. What lies in pools is small, too.
     """
     begin = rows.settled
-    if len(rows) - begin <= (SOME_STEPS if begin else MOST_STEPS):
+    if len(rows) - begin <= ((0 if are_all else SOME_STEPS) if begin else MOST_STEPS):
         return
     rows.settle()
     found: dict[int, Any] = {}
@@ -142,7 +157,7 @@ def forget_steps(rows: Rows) -> None:
         for x in (*step.reads, *step.writes):
             array = x.array if type(x) is Block else x
             owner = array if array.base is None else abi.owner_of(array)
-            if owner.nbytes >= LARGE:
+            if owner.nbytes >= LARGE and not any(owner is pool for pool in pools):
                 return False
             memory = owner if owner.base is None else owner.base
             memories[id(memory)] = memory

@@ -15,11 +15,12 @@ from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory import FRESH, LARGE, Releases, trim
+from tapegrad.compilation.memory import FRESH, LARGE, Releases, is_long, trim
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.second import GradientEvents, is_as_before
+from tapegrad.compilation.waiting import Waiting
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -100,7 +101,7 @@ class Computation:
             begin = n
         if state[layout.HELD]:
             return False
-        if apart:
+        if apart or came < n + m:  # as those in reverse call Python, or wait
             self.reverse.rows.run(0, len(self.reverse.rows))
         return True
 
@@ -161,6 +162,7 @@ class Path(Computation):
         self._releases_of(program, self._reverse, shared).end()
         self.value, self.product = _giving(value), UNTRIED
         self.plans: dict[tuple[int, bool], Planning] = {}
+        self._waiting = Waiting(program, self._reverse, self.plans)
         self.from_first: list[Planning | None] = [None, None]  # of calls that compute all in the end
         self.comparison: Comparison  # of which the words know
         self.reason = ""  # why there is no product
@@ -187,7 +189,8 @@ class Path(Computation):
         """Find the product; `between` calls values are computed once more, as rules look at them."""
         self.product = None
         try:
-            if between and self._releases and all(self.program.exact):
+            given_back = self._releases or is_long(len(self.program.events))
+            if between and given_back and all(self.program.exact):
                 self.program.rows.run(0, len(self.program.events))
             if self.is_number:
                 self.product = Product(self)
@@ -203,6 +206,8 @@ class Path(Computation):
         found = self._planned(planning, reported, by_rows)
         if is_new and planning.plan is not None:  # nobody has looked into what rows gave from there on
             self._releases.end(kept=self.program.values.alone(begin) if begin else ())
+            if is_long(len(self.program.events)):
+                self._waiting.expect()
         return found
 
     def _releases_of(

@@ -50,6 +50,7 @@ class Prepared:
         self.sources: list[tuple[InPlace, Words]] = []
         self.filled: list[InPlace] = []
         self.borrows = False
+        self._before: tuple[Callable[[], None] | None, bool] = None, False
         self._computed: list[Any] = []  # what tells where they write, for `spoil`
 
     def describe(self) -> str:
@@ -92,8 +93,17 @@ class Prepared:
         finally:
             self.end()
 
+    def call_before(self, function: Callable[[], None] | None) -> None:
+        """Call a function before each call, or none any more."""
+        known, borrows = self._before
+        if known is not function:
+            self._before = function, self.borrows if known is None else borrows
+            self.borrows = function is not None or borrows
+
     def begin(self) -> None:
         """Have memory for a call."""
+        if self._before[0] is not None:
+            self._before[0]()
         for target in self.targets.values():
             target.begin()
         for x, words in self.sources:

@@ -48,7 +48,6 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 
-SIDE_BY_SIDE = 64  # numbers that calls bring
 IN_PLACE: Any = object()  # instead of what recording gave, where the buffer of the event has it
 
 
@@ -188,14 +187,12 @@ class Program:
         self.read_only: set[int] = (
             set() if before is None else {k for k in before.read_only if k < self.shared}
         )
-        self._brought: list[Any] = []  # buffers of the operands that are `sources` of the events
+        self._brought = type(self.values)()  # buffers of the operands that are `sources` of the events
         self.attrs = events.attrs
         self.views = bytearray()
         self.rows = Rows()
         self.renewals: dict[int, Callable[[], None]] = {}
-        self._doubles: list[np.ndarray] = []  # buffers for numbers that calls bring, not in use yet
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
-        self.stand_ins: StandIns
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
         for k, event in enumerate(events):
             background.pause()
@@ -215,15 +212,12 @@ class Program:
                 self._ahead = 0
             events[k] = self._own(event, k)
             forget_steps(self.rows)
+        forget_steps(self.rows, True)
         self.values.trim()
+        self._brought.trim()
         self.rows.seal()
         self.active = activity(events)
-        self.owners: Sequence[int] = range(len(events))
-        written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
-        if written:
-            self.owners = [written.get(k, k) for k in range(len(events))]
-        begun = None if before is None else before.stand_ins
-        self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
+        self._find_owners(None if before is None else before.stand_ins)
         self._find_writes()
         self.warns = any(event.told for _, event in events.unusual())
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
@@ -240,7 +234,7 @@ class Program:
         matrix = matrix_of(event) if self._passing else None
         if matrix is not None and id(matrix) in self._passing and is_worth_it(matrix, value, self._ahead):
             self.at_once.add(k)
-        operands = self._operands(event, [self._operand(source, event, k) for source in event.operands])
+        operands = [self._operand(source, event, k) for source in event.operands]
         seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
         view = view_of(event.op, event.attrs, operands[0]) if seen else None
         self.views.append(view is not None)
@@ -260,11 +254,6 @@ class Program:
         if view is not target:
             self.values[k] = view
         self._compute(event, k, operands, view if target is None else target, target is None or unused)
-
-    def _operands(self, event: Event, live: list[Any]) -> list[Any]:
-        """Return the buffers of an event's operands, and keep those that are of no argument or result."""
-        self._brought += [x for source, x in zip(event.operands, live, strict=True) if source.kind >= LIVE]
-        return live
 
     def _verified(self, given: list[Any], shared_exact: Sequence[int]) -> Sequence[int]:
         """Of which events the rows give the bits that recording gave for the same operands.
@@ -297,6 +286,16 @@ class Program:
         releases.end()
         self.rows.state[layout.ERRORS_MET] = 0
         return exact
+
+    def _find_owners(self, begun: StandIns | None) -> None:
+        """Find what gave the Tensors of results, and which of these stand for several."""
+        events = self.events
+        self.owners: Sequence[int] = range(len(events))
+        written = {k: event.writes for k, event in events.unusual() if event.writes is not None}
+        if written:
+            self.owners = [written.get(k, k) for k in range(len(events))]
+        self.stand_ins = from_addresses(events.addresses, self.owners, begun, self.shared)
+        events.addresses = self.stand_ins.numbers  # of which those are alike that were
 
     def _find_writes(self) -> None:
         """Find what writes to which Tensor, and the views of it made since the write before."""
@@ -368,8 +367,11 @@ class Program:
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""
-        operands = self._operands(event, before.live(k))
+        operands = before.live(k)
         for source, to in zip(event.operands, operands, strict=True):
+            if source.kind >= LIVE:
+                self._brought.keep(None)
+                self._brought.share(len(self._brought) - 1, before._brought)
             if filled and source.kind == LIVE:
                 self.copies.bring(to, source.value)
         mine, theirs = varying_of(event.attrs), varying_of(before.attrs[k])
@@ -408,36 +410,26 @@ class Program:
         return (self.arguments if source.kind == ARGUMENT else self.values)[source.value]
 
     def _operand(self, source: Source, event: Event, k: int) -> Any:
+        """Return the buffer of an operand, and keep one that is of no argument or result."""
         if source.kind < LIVE:
             return self.at_hand(source)
-        if source.kind == FIXED:
-            return source.value
         value = source.value
+        if source.kind == FIXED:
+            return self._brought.keep(value)
         if source.kind == SHARED:
-            return self.live(value[0])[value[1]]
+            return self._brought.keep(self.live(value[0])[value[1]])
         if k in self.at_once:
             buffer = self.copies.buffer_in_place(value)
             if self._is_learned:
                 self.copies.bring(buffer, value)
-            return buffer
-        if type(value) not in PYTHON_S:
-            return self._beside(np.array(value))
-        if not isinstance(event.op, Passive):
-            return self._beside(np.array(value, np.asarray(event.value).dtype))
-        others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
-        kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
-        return self._beside(np.array(value, np.result_type(*kinds)))  # which it is compared in
-
-    def _beside(self, x: np.ndarray) -> np.ndarray:
-        """A buffer with this in it: of a double beside those of the doubles before, which are read before."""
-        if x.ndim or x.dtype.char != "d":
-            return x
-        if not self._doubles:
-            row = np.zeros(SIDE_BY_SIDE)
-            self._doubles = [np.ndarray((), float, row, 8 * k) for k in range(SIDE_BY_SIDE)[::-1]]
-        out: np.ndarray = self._doubles.pop()
-        out[...] = x
-        return out
+            return self._brought.keep(buffer)
+        dtype = None  # that of the value
+        if type(value) in PYTHON_S and not isinstance(event.op, Passive):
+            dtype = np.asarray(event.value).dtype
+        elif type(value) in PYTHON_S:  # which it is compared in
+            others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
+            dtype = np.result_type(*(x.value if isinstance(x, Source) else x.dtype for x in others))
+        return self._brought.beside(np.array(value, dtype))
 
     def _compute(self, event: Event, k: int, operands: list[Any], out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:

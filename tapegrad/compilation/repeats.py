@@ -15,6 +15,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation import background
 from tapegrad.compilation.rows import Block, Form, Rows
+from tapegrad.compilation.steps import FORGOTTEN
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 
@@ -408,7 +409,7 @@ def written_by(form: Form) -> int:
 def _ranges(rows: Rows, k: int) -> Iterator[tuple[int, int, bool]]:
     """Where a row reads and writes: from where, to where, and whether it writes there."""
     step, form = rows.steps[k], rows.form(k)
-    if step.kind not in (layout.BY_LOOP, layout.BY_KERNEL):
+    if step.kind not in FORGOTTEN:
         for arrays, write in ((step.reads, False), (step.writes, True)):
             for x in arrays:
                 array = x.array if isinstance(x, Block) else x

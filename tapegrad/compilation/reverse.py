@@ -139,10 +139,11 @@ class Reverse(Cotangents):
             if wanted:
                 self._reverse(j, event, ct, wanted)
             self._let_go(ct)
-            forget_steps(self.rows)
+            forget_steps(self.rows, pools=self.pools.values())
             if no_plan or self.rows.settled:  # in a plan they would make steps wait
                 self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
+        forget_steps(self.rows, True, self.pools.values())
         self._clear_no_more()
         self.rows.seal()
 
@@ -251,7 +252,7 @@ class Reverse(Cotangents):
         if not (is_dense(window) and is_dense(target)):
             return False
         zero, begin = (
-            self._number(0, target.dtype),
+            self.rows.number(0, target.dtype),
             (abi.address(window) - abi.address(target)) // target.itemsize,
         )
         if not self.rows.loop(np.add, [zero, ct], window, window.size):
@@ -383,7 +384,7 @@ class Reverse(Cotangents):
         part = self._like(source)
         if function is np.matmul and min(x.ndim, y.ndim) > 1 and x.shape[-1] == 1:
             self.rows.call(np.multiply, [x, y, part])  # unlike a product's its zeros have signs
-            done = self.rows.loop(np.add, [part, self._number(0, part.dtype)], part)
+            done = self.rows.loop(np.add, [part, self.rows.number(0, part.dtype)], part)
         elif function is np.matmul:
             ours = next((z for z in (x, y) if id(abi.owner_of(z)) in self.holders), None)
             done = self.rows.product(x, y, part, ours)
@@ -406,7 +407,7 @@ class Reverse(Cotangents):
         if not isinstance(op, Elementwise) or char not in "df" or op.arity > OUT:
             return False
         if not out.ndim:  # of arrays the steps for a fixed exponent are quicker
-            operands = [x if isinstance(x, np.ndarray) else self._number(x, out.dtype) for x in operands]
+            operands = [x if isinstance(x, np.ndarray) else self.rows.number(x, out.dtype) for x in operands]
         for x in operands:
             if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
                 return False
@@ -451,7 +452,7 @@ class Reverse(Cotangents):
                 part = np.zeros((), ct.dtype)
             elif not stretched:
                 part = self._part(source, out, summed, False)
-            part = self._combined(np.multiply, ct, self._number(factor, ct.dtype), part)
+            part = self._combined(np.multiply, ct, self.rows.number(factor, ct.dtype), part)
         if stretched or ct.ndim == 0:
             self._give(source, part)
         else:

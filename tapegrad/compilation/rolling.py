@@ -53,6 +53,7 @@ from tapegrad.ops import forward
 FEWEST_ROWS, MOST_ROWS = 512, 1 << 20  # that a loop pays for, and that are looked through
 MOST_LEFT = 4  # of so many rows one is left at most
 MOST_TOLD = 4  # loops
+MOST_ENDS = 4  # turns at an end of a loop of which other rows read, that are left to rows
 THERE = -2  # instead of a row that has given what is read: it is read where it lies, whoever has given it
 AT_ONCE = 1 << 12  # places where a few numbers each are spoiled
 ANOTHER = 0x7FF8_1234_5678_9ABC  # added to the words of numbers it makes others of them
@@ -154,10 +155,7 @@ class Rolled(Prepared):
         super().__init__()
         self._reading = reading
         self.loops = [Loop(reading, repeat) for repeat in repeats]
-        # The loop of each row; those from behind, which stand for no row, are in none.
-        self._inside = np.full(reading.count - THERE, OUTSIDE, COUNT)
-        for k, repeat in enumerate(repeats):
-            self._inside[repeat.begin : repeat.end] = k
+        self._inside = _find_loops(reading, repeats)
         self.left = reading.count - sum(x.period * x.turns for x in repeats)
         self._ask()
         reading.forget()
@@ -202,9 +200,7 @@ class Rolled(Prepared):
                 self.loops[k].outside.update(np.unique(self.loops[k].place(givers[by == k])[1]).tolist())
             accesses = accesses[by != OUTSIDE]
             reading.source[accesses[accesses < len(reading.source)]] = THERE
-        alone = np.repeat(self._inside[: reading.count] == OUTSIDE, np.diff(reading.first))
-        alone &= ~reading.is_write
-        for sources, addresses in [*reading.others, (reading.source[alone], reading.address[alone])]:
+        for sources, addresses in _asked(reading, self._inside):
             by = self._inside[sources]
             for k in np.unique(by[by != OUTSIDE]).tolist():
                 self.loops[k].ask(sources[by == k], addresses[by == k])
@@ -337,6 +333,44 @@ class Rolled(Prepared):
             self.rows.repeat(rows, row, not part.reported)
 
 
+def _find_loops(reading: Reading, repeats: Sequence[Repeat]) -> np.ndarray:
+    """The loop of each row; those from behind, which stand for no row, are in none."""
+    inside = np.full(reading.count - THERE, OUTSIDE, COUNT)
+    for k, repeat in enumerate(repeats):
+        inside[repeat.begin : repeat.end] = k
+    return inside
+
+
+def _asked(reading: Reading, inside: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What rows by themselves and outputs read: which rows have given it, and where."""
+    alone = np.repeat(inside[: reading.count] == OUTSIDE, np.diff(reading.first)) & ~reading.is_write
+    return [*reading.others, (reading.source[alone], reading.address[alone])]
+
+
+def _shorten(reading: Reading, repeats: Sequence[Repeat]) -> list[Repeat]:
+    """Leave to rows by themselves the turns at both ends of which such rows read, as a sweep's ends do.
+
+    Else all turns would write where the rows do, which lies further apart than the room of turns.
+    """
+    found = list(repeats)
+    for _ in range(MOST_ENDS):
+        inside = _find_loops(reading, found)
+        sources = np.concatenate([sources for sources, _ in _asked(reading, inside)])
+        before = found[:]
+        for k, (begin, period, turns) in enumerate(before):
+            asked = np.unique((sources[inside[sources] == k].astype(np.int64) - begin) // period)
+            early, late = asked[asked < MOST_ENDS], asked[asked >= turns - MOST_ENDS]
+            if len(early) + len(late) != len(asked):
+                continue
+            first, last = early.max(initial=-1) + 1, late.min(initial=turns - 1)
+            shorter = Repeat(begin + int(first) * period, period, int(last - first) + 1)
+            if shorter.turns > MOST_ENDS and period * shorter.turns >= FEWEST_ROWS:
+                found[k] = shorter
+        if found == before:
+            break
+    return found
+
+
 def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> Rolled | None:
     """Make loops of the rows of a program, and those in reverse; None where they are no repeats for most."""
     parts = [forward, *([] if reverse is None else [Part(reverse, 0, len(reverse), False)])]
@@ -352,4 +386,6 @@ def roll(forward: Part, reverse: Rows | None, outputs: Iterable[np.ndarray]) -> 
         trim()  # of what was looked through
     if MOST_LEFT * (count - sum(x.period * x.turns for x in found)) > count:
         return None
-    return Rolled(reading, found) if reading.find_sources([byte_bounds(x) for x in outputs]) else None
+    if not reading.find_sources([byte_bounds(x) for x in outputs]):
+        return None
+    return Rolled(reading, _shorten(reading, found))

@@ -8,7 +8,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tapegrad.compilation.loops import (
     inner_loop,
     signature,
 )
+from tapegrad.compilation.packing import Packed, pack, unpack
 from tapegrad.compilation.steps import NOTHING, Step, Steps
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
@@ -73,6 +74,7 @@ class Kernel(NamedTuple):
     address: Address
 
 
+WAITING = "words", "starts", "table"  # attributes of rows that are not there while words wait
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
 STOPS = *CALLS, *ALONE  # all without a group
@@ -92,12 +94,18 @@ class Form(NamedTuple):
 
 
 class Rows:
-    """A table of rows that grows until it is sealed."""
+    """A table of rows that grows until it is sealed.
+
+    Then its words may wait, in few bytes, while nobody needs them: they are there again as soon as anybody
+    asks for them, or runs rows.
+    """
 
     def __init__(self, silent: bool = False) -> None:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
         self.words, self.starts = array("q"), array("i")  # of all rows, and with which of them each begins
+        self._packed: Packed | None = None  # the same, once they have waited
+        self._returned: Callable[[], None]  # is told that they wait no more
         self.steps = Steps()
         self.forms: dict[tuple[int, ...], Form] = {}
         self._forms: dict[Address, Form] = {}
@@ -108,6 +116,7 @@ class Rows:
         self._begins, self._sums, self._work = array("q"), set[Address](), 0
         self._blocks: list[tuple[int, int, Address]] = []  # of rows from one to before another
         self.kept: list[Any] = []  # what rows know by address
+        self._numbers: dict[tuple[str, bytes], np.ndarray] = {}
         self.tables: dict[int, np.ndarray] = {}  # of the rows that are fused kernels
         self.table = np.zeros(0, np.int64)
         self.memory = np.zeros(layout.RUN_WORDS, np.int64)
@@ -221,11 +230,11 @@ class Rows:
         begin, (loop, data) = first_of(ufunc, char, x.size > BUFFERED), inner_loop(ufunc, char)
         if begin == NOWHERE or 0 in (loop, *forward.error_test()):
             return False
-        divisor = self.keep(np.array(x.size, char)) if is_mean else None
+        divisor = self.number(x.size, out.dtype) if is_mean else None
         if begin is None:
             places = [(abi.address(x), 0, 0), (abi.address(x) + x.itemsize, 0, x.itemsize)]
         else:
-            places = [(abi.address(self.keep(np.array(begin, char))), 0, 0), (abi.address(x), 0, x.itemsize)]
+            places = [(abi.address(self.number(begin, out.dtype)), 0, 0), (abi.address(x), 0, x.itemsize)]
         places.append((abi.address(out), 0, 0))
         if divisor is not None:
             places.append((abi.address(divisor), 0, 0))
@@ -328,6 +337,11 @@ class Rows:
         """Keep what rows know by address."""
         self.kept.append(x)
         return x
+
+    def number(self, value: Any, dtype: np.dtype) -> np.ndarray:
+        """Return a constant, an array for all that read one of these bits."""
+        made = np.array(value, dtype)
+        return self._numbers.setdefault((dtype.char, made.tobytes()), made)
 
     def fused(self, at: Address, places: Sequence[tuple[Address, int, int, int]], extent: int) -> None:
         """Add a fused kernel of operands: where they are, and how they advance.
@@ -451,7 +465,7 @@ class Rows:
         """Find the groups, and let compiled code have the rows."""
         if self.words:
             self.words, self.starts = self.words[:], self.starts[:]  # without room for more
-            self.table, starts = np.frombuffer(self.words, np.int64), np.frombuffer(self.starts, np.int32)
+            self._know_words()
             self.settle()
             groups = np.zeros((len(self._begins), layout.GROUP_WORDS), np.int64)
             groups[:, layout.GROUP_END] = self.group_ends()
@@ -459,8 +473,6 @@ class Rows:
                 groups[
                     bisect_left(self._begins, first) : bisect_left(self._begins, end), layout.GROUP_BLOCKS
                 ] = blocks
-            self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
-            self.state[layout.ROW_STARTS] = abi.address(self.keep(starts))
             self.state[layout.GROUPS], self.state[layout.GROUP_COUNT] = (
                 abi.address(self.keep(groups)),
                 len(groups),
@@ -481,6 +493,41 @@ class Rows:
         self.state[layout.RUNS_LONG] = self._work >= LONG
         self.state[layout.NO_AND_YES], self.state[layout.NO_AND_YES + 1] = id(False), id(True)
         self.at, self.serve = abi.address(self.memory), programs.load()
+
+    def _know_words(self) -> None:
+        """Let compiled code have the words."""
+        self.table = np.frombuffer(self.words, np.int64)
+        self.state[layout.ROW_STARTS] = abi.address(np.frombuffer(self.starts, np.int32))
+        self.state[layout.PROGRAM_ROWS] = abi.address(self.table)
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether words wait."""
+        return self._packed is not None and self.state[layout.PROGRAM_ROWS] == 0
+
+    def wait(self, returned: Callable[[], None]) -> None:
+        """Let the words wait; a function is told when they do no more."""
+        if self._packed is None:
+            self._packed = pack(self.words, self.starts)
+        self._returned = returned
+        self.state[layout.PROGRAM_ROWS] = 0  # compiled code comes to no row
+        for name in WAITING:
+            vars(self).pop(name, None)
+
+    def _return(self) -> None:
+        """Have the words again."""
+        assert self._packed is not None
+        self._returned()
+        self.words, self.starts = unpack(self._packed)
+        self._know_words()
+
+    if not TYPE_CHECKING:  # which would know any attribute
+
+        def __getattr__(self, name):
+            if name not in WAITING or vars(self).get("_packed") is None:
+                raise AttributeError(f"rows have no attribute {name!r}", name=name, obj=self)
+            self._return()
+            return vars(self)[name]
 
     def settle(self) -> None:
         """Find with which rows groups begin, of those that are there; their steps are not asked again.
@@ -533,7 +580,10 @@ class Rows:
                 forward.error_mode.reset(before)
 
     def step(self, k: int) -> int:
-        """Do what Python has to do at a row; the number of the next one."""
+        """Do what Python has to do at a row; the number of the next one to be run."""
+        if self.are_waiting:
+            self._return()
+            return k
         function = self.functions.get(k) or functools.partial(self._again, k)
         if self.silent:
             function = _silently(function)

@@ -19,7 +19,7 @@ class Step(NamedTuple):
 
 
 NOTHING = Step(layout.BY_LOOP)
-FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL)}
+FORGOTTEN = {kind: Step(kind) for kind in (layout.BY_LOOP, layout.BY_KERNEL, layout.BY_REDUCTION)}
 
 
 class Steps(Sequence[Step]):

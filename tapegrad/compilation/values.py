@@ -14,13 +14,14 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tapegrad.compilation.memory import Pages, empty_like
+from tapegrad.compilation.memory import Pages, empty_like, give_back, shared_pages
 from tapegrad.kernels import abi
 
 SHEET_BITS, PLACE_BITS = 20, 43  # of a place within a sheet, and of one in all of them
 SHEET = 1 << SHEET_BITS  # bytes
 WITHIN, SHEETS = SHEET - 1, (1 << PLACE_BITS - SHEET_BITS) - 1  # masks
 PACKED = 1 << 12  # bytes of an array that has its place in a sheet, at most
+SIDE_BY_SIDE = 64  # doubles of which each has a buffer
 LINE = 64  # bytes of the processor's cache that are read at once
 
 
@@ -32,6 +33,25 @@ class Values(list[Any]):
     """Arrays, one for each number."""
 
     pages: Pages | None = None
+
+    def __init__(self) -> None:
+        self._doubles: list[np.ndarray] = []  # buffers of `beside` that are not in use yet
+
+    def keep(self, x: Any) -> Any:
+        """Have this at the next number, as it is."""
+        self.append(x)
+        return x
+
+    def beside(self, x: np.ndarray) -> np.ndarray:
+        """A buffer at the next number, with this in it: of a double beside those of the doubles before."""
+        if x.ndim or x.dtype.char != "d":
+            return self.keep(x)  # type: ignore[no-any-return]
+        if not self._doubles:
+            row = np.zeros(SIDE_BY_SIDE)
+            self._doubles = [np.ndarray((), float, row, 8 * k) for k in range(SIDE_BY_SIDE)[::-1]]
+        out: np.ndarray = self.keep(self._doubles.pop())
+        out[...] = x
+        return out
 
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """A buffer of this shape and dtype for number k."""
@@ -70,12 +90,15 @@ class Values(list[Any]):
     def trim(self) -> None:
         """Keep no memory in which no array lies."""
 
+    def give_back(self) -> None:
+        """Give back the pages of sheets, which are zeros then."""
+
 
 class Sheet:
     """Memory of small arrays; `seen` are those that others than a program may know, by place."""
 
     def __init__(self) -> None:
-        self.memory = bytearray(SHEET)
+        self.memory = shared_pages(SHEET)
         self.at = abi.address(np.frombuffer(self.memory, np.uint8))
         self.seen: WeakValueDictionary[int, np.ndarray] | None = None
 
@@ -155,6 +178,19 @@ class Packed:
         else:
             self._arrays[k] = x
 
+    def keep(self, x: Any) -> Any:
+        """As of `Values`."""
+        self._arrays[len(self._words)] = x
+        self._words.append(-1)
+        return x
+
+    def beside(self, x: np.ndarray) -> np.ndarray:
+        """As of `Values`."""
+        if x.ndim or x.dtype.char != "d":
+            return self.keep(x)  # type: ignore[no-any-return]
+        self.append(x)
+        return self[len(self) - 1]  # type: ignore[no-any-return]
+
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """As of `Values`."""
         if like.flags.c_contiguous and _is_packable(like):
@@ -225,6 +261,11 @@ class Packed:
                 self._numbers.pop(id(sheet), None)
                 self._sheets[n] = None
         self._end = 0
+
+    def give_back(self) -> None:
+        """As of `Values`."""
+        for sheet in filter(None, self._sheets):
+            give_back(np.frombuffer(sheet.memory, np.uint8))
 
     def _find_room(self, k: int, like: np.ndarray) -> None:
         """Let number k be at the next place where such an array is aligned, in as few lines as can be."""

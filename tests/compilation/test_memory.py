@@ -13,6 +13,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation import learner, memory
 from tapegrad.compilation.computing import MOST_BESIDE
+from tapegrad.compilation.events import NARROW, Column
 from tapegrad.compilation.memory import CHUNK, HUGE, LARGE, Pages, Releases, give_back
 from tapegrad.compilation.steps import FORGOTTEN, NOTHING
 from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
@@ -545,3 +546,18 @@ def test_what_is_computed_behind_a_look_is_given_back(at, monkeypatch):
     names = [op.name for op in path.program.events.ops]
     gone = dict(zip(names, [not y.any() for y in path.program.values], strict=True))
     assert gone["sin"] is GIVEN_BACK and not gone["exp"]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_columns_of_objects(more):
+    objects = [object() for _ in range(NARROW + more)]
+    column = Column()
+    for x in (*objects, *objects[:3]):
+        column.append(x)
+    assert len(column) == len(objects) + 3
+    assert all(x is y for x, y in zip(column, (*objects, *objects[:3]), strict=True))
+    other = copy.copy(column)
+    column.settle()
+    column[1], column[2], other[3] = objects[4], column[2], objects[5]
+    assert column[1] is objects[4] and column[2] is objects[2] and column[3] is objects[3]
+    assert other[1] is objects[1] and other[3] is objects[5]

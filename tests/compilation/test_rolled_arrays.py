@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.compilation import rolling
 from tapegrad.compilation.repeats import MOST_ELEMENTS
+from tapegrad.compilation.rolling import MOST_ENDS, Rolled
 from tapegrad.kernels import abi
 from tests.compilation.test_rolled import compiled, same
 
@@ -132,3 +134,21 @@ def test_errors_of_elements_are_told(monkeypatch):
         with np.errstate(invalid="ignore"):
             assert found == f(large)
     assert loops(x) == f(x)
+
+
+def test_turns_at_the_ends_of_which_others_read_are_left_to_rows(monkeypatch):
+    """So that values of all others lie turn by turn; the bits are those of rows in any case."""
+    x, known, written, make = point(4), compiled(runge_kutta, monkeypatch, True, x=point(4)), {}, Rolled._loop
+    for most in (0, MOST_ENDS):
+        loops = []
+
+        def note(self, loop, reads, loops=loops):
+            loops.append(loop)
+            make(self, loop, reads)
+
+        monkeypatch.setattr(rolling, "MOST_ENDS", most)
+        monkeypatch.setattr(Rolled, "_loop", note)
+        found = compiled(runge_kutta, monkeypatch, x=x)
+        assert same(found.value_and_grad(x * 1.01), known.value_and_grad(x * 1.01))
+        written[most] = max(len(loop.outside) for loop in loops)
+    assert 2 * written[MOST_ENDS] < written[0]
