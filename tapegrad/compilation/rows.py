@@ -425,8 +425,13 @@ class Rows:
         self, step: Step, form: Address, arrays: Iterable[np.ndarray], words: Sequence[int] = ()
     ) -> None:
         """Add a row whose words behind the first ones are the addresses of arrays, or others."""
+        self.again(form, [*map(abi.address, arrays), *words], step)
+
+    def again(self, form: Address, words: list[int], step: Step) -> None:
+        """Add a row of a form that another one has, with words of its own."""
         self.starts.append(len(self.words))
-        self.words.fromlist([form, *map(abi.address, arrays), *words])
+        self.words.append(form)
+        self.words.fromlist(words)
         self.steps.append(step)
 
     def _form_of(

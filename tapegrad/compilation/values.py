@@ -197,6 +197,14 @@ class Packed:
             return self[k] is other[k]
         return abi.address(self[k]) == abi.address(other[k])
 
+    def places(self) -> tuple[list[Form], np.ndarray, np.ndarray]:
+        """Shapes and dtypes, which of these each number has, and where it is; -1 for what is in no sheet."""
+        words, none = np.array(self._words, np.int64), -1
+        begins = np.array([none, *(none if sheet is None else sheet.at for sheet in self._sheets)], np.int64)
+        inside = words >= 0
+        at = begins[np.where(inside, 1 + (words >> SHEET_BITS & SHEETS), 0)] + (words & WITHIN)
+        return self._forms, np.where(inside, words >> PLACE_BITS, none), at
+
     def alone(self, end: int | None = None) -> Iterable[np.ndarray]:
         """As of `Values`."""
         return [x for k, x in self._arrays.items() if end is None or k < end]
