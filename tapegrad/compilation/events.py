@@ -199,7 +199,7 @@ class Events(Sequence[Event]):
         more = self._more.get(k, NO_MORE)
         return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
 
-    def places(self, k: int) -> Iterable[int]:
+    def places(self, k: int) -> Sequence[int]:
         """Return where operands are: `OPERAND_KINDS` times a number, or place in `sources`, and the kind."""
         return self._operands[self._starts[k] : self._starts[k + 1]]
 
@@ -207,6 +207,11 @@ class Events(Sequence[Event]):
         """Whether an operation has no attributes, and there is but how it was called to say of it besides."""
         more = self._more.get(k)
         return not self.attrs[k] and (more is None or (more[0], *more[2:]) == PLAIN)
+
+    def call(self, k: int) -> Called | None:
+        """How an operation was called."""
+        more = self._more.get(k)
+        return None if more is None else more[1]
 
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""
