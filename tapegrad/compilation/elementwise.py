@@ -99,8 +99,9 @@ class Alike(Cotangents):
             return False
         operands.append((RESULT, j))
         at.append(places.at[RESULT][j])
+        is_light = key[0] < 0 and ct.base is None
         for part in recipe.parts:
-            self._give_part(recipe, part, ct, operands, at)
+            self._give_part(recipe, part, ct, operands, at, is_light)
         return True
 
     def _recipe(
@@ -131,8 +132,10 @@ class Alike(Cotangents):
         return Recipe(shape, dtype, plain.size, found)
 
     def _give_part(
-        self, recipe: Recipe, part: Part, ct: np.ndarray, operands: list[tuple[int, int]], at: list[Address]
-    ) -> None:
+        self, recipe: Recipe, part: Part, ct: np.ndarray, operands: list[tuple[int, int]], at: list[Address],
+        is_light: bool,
+    ) -> None:  # fmt: skip
+        """Add rows for a part; where they are `is_light`, steps need not keep the arrays, as others do."""
         source, by = Source._make(operands[part.operand]), part.by
         if not isinstance(by, Kernel) and by == 1:
             self._give(source, ct)
@@ -145,14 +148,14 @@ class Alike(Cotangents):
         key = id(recipe), part.operand, before
         if isinstance(by, Kernel):
             words = [abi.address(array), abi.address(ct), *[at[q] for q in part.reads]]
-            if not self._again(key, words, [ct], [operands[q] for q in part.reads], out):
+            if not self._again(key, words, is_light, [ct], [operands[q] for q in part.reads], out):
                 reads = [arrays[kind][k] for kind, k in (operands[q] for q in part.reads)]
                 self.rows.kernel(by, out, [ct, *reads], size)
                 self._learn(key, words)
         else:
             number = self._number(by, dtype)
             words = [abi.address(ct), abi.address(number), abi.address(array)]
-            if not self._again(key, words, [ct, number], (), out):
+            if not self._again(key, words, is_light, [ct, number], (), out):
                 self._combined(np.multiply, ct, number, out)
                 self._learn(key, words)
         if not before:
@@ -160,12 +163,13 @@ class Alike(Cotangents):
             return
         target, _ = self._target(source)
         words = [abi.address(target), abi.address(array), abi.address(target)]
-        if not self._again((shape, dtype), words, [target, out], (), target):
+        is_light = is_light and target.base is None
+        if not self._again((shape, dtype), words, is_light, [target, out], (), target):
             self.rows.loop(np.add, [target, out], target)
             self._learn((shape, dtype), words)
 
     def _again(
-        self, key: tuple[Any, ...], words: list[Address], given: list[Any],
+        self, key: tuple[Any, ...], words: list[Address], is_light: bool, given: list[Any],
         read: Sequence[tuple[int, int]], out: Any,
     ) -> bool:  # fmt: skip
         """Whether there is a row for this already, and now one for these arrays and operands too."""
@@ -174,8 +178,10 @@ class Alike(Cotangents):
             return False
         form, step = known
         places = self.places
-        reads = [*given, *[places.arrays[kind][k] for kind, k in read if places.seen[kind][k] > 0]]
-        self.rows.again(form, words, Step(step.kind, step.function, tuple(reads), (out,), step.extent))
+        more = [places.arrays[kind][k] for kind, k in read if places.seen[kind][k] > 0]
+        if more or not is_light:
+            step = Step(step.kind, step.function, (*given, *more), (out,), step.extent)
+        self.rows.again(form, words, step)
         return True
 
     def _learn(self, key: tuple[Any, ...], words: list[Address]) -> None:

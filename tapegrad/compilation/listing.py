@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation.events import NO_ATTRIBUTES, History
-from tapegrad.compilation.memory import zeros
+from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import (
     A_SHADOW,
@@ -128,7 +128,10 @@ class Listing:
         objects, count = self._objects, len(self)
         objects.reverse()  # as the last ones are taken off in no time
         for begin in range(0, count, SOME):
-            for numbers in self._numbers[0][begin : min(begin + SOME, count)].tolist():
+            known = self._numbers[0][begin : min(begin + SOME, count)]
+            rows = known.tolist()
+            give_back(known)
+            for numbers in rows:
                 found = objects[: -LISTED_OBJECTS - 1 : -1]
                 del objects[-LISTED_OBJECTS:]
                 yield found, numbers

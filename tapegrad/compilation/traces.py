@@ -43,6 +43,7 @@ OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was 
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
+MANY = 1 << 16  # operations whose values are much, once others have copies of them
 MOST_NUMBERS = 256  # of Python's, of which each is known once
 
 
@@ -91,6 +92,8 @@ class Trace(NamedTuple):
         for k, (objects, words) in enumerate(self.listing.taken()):
             background.pause()
             numbers.append(len(events))
+            if not len(events) + 1 & MANY - 1:
+                memory.trim()  # as what the listing had has gone
             history = handle, serial, at = words[LISTED_RESULT : LISTED_RESULT + 3]
             if serial == FLAT and tuple(history) not in used:
                 numbers[k] = NOWHERE

@@ -151,7 +151,8 @@ class Packed:
             x = np.asarray(x)
         if type(x) is np.ndarray and x.flags.carray and x.flags.owndata and _is_packable(x):
             self._find_room(k, x)
-            self[k][...] = x
+            _, sheet, at = self._place(self._words[k])
+            sheet.memory[at : at + x.nbytes] = x.tobytes()
         else:
             self._arrays[k] = x
 
