@@ -69,9 +69,11 @@ NO_SIZE = {
     "compilation/calls.py": {"LIVE"},
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
-    "compilation/program.py": {"LIVE", "PAGESIZE"},
+    "compilation/program.py": {"LIVE"},
+    "compilation/alike.py": {"PAGESIZE"},  # by compilation/test_memory.py
+    "compilation/elementwise.py": {"OUT"},
     "compilation/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py
-    "compilation/traces.py": {"LIVE", "MOST_NUMBERS"},  # by compilation/test_memory.py
+    "compilation/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},  # by compilation/test_memory.py
     "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.compilation.alike import Places
 from tapegrad.compilation.events import Source, is_active
 from tapegrad.compilation.memory import Pages, zeros
 from tapegrad.compilation.program import Program
@@ -18,6 +19,8 @@ class Cotangents:
 
     def __init__(self, program: Program) -> None:
         self.program, self.rows = program, Rows(silent=True)
+        self.places = Places(program.arguments, program.values, program.operands_at_hand)
+        self.places.note_all()
         self.found: dict[Source, np.ndarray] = {}
         self.buffers: list[np.ndarray] = []
         self.holders: dict[int, int] = {}  # by ids of these: how many cotangents lie there
@@ -88,8 +91,8 @@ class Cotangents:
 
     def _like(self, source: Source) -> np.ndarray:
         """A buffer for the cotangent of an argument or a result."""
-        value = self.program.at_hand(source)
-        return self._room(value.shape, value.dtype)
+        shape, _, dtype = self.places.look(*source)
+        return self._room(shape, dtype)
 
     def _hold(self, source: Source, ct: np.ndarray) -> None:
         """Let this be the cotangent of an argument or a result."""
@@ -134,7 +137,7 @@ class Cotangents:
         self._drop(part)
 
     def _ndim(self, source: Source) -> int:
-        return int(self.program.at_hand(source).ndim)
+        return len(self.places.look(*source)[0])
 
     def _positive(self, part: np.ndarray, out: np.ndarray) -> None:
         if not self.rows.loop(np.positive, [part], out, out.size):

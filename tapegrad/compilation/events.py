@@ -212,6 +212,7 @@ class Events(Sequence[Event]):
         self._starts, self._operands = array("i", [0]), array("i")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
+        self.add_operand = self._operands.append  # of the next operation, by its place
         for event in events:
             self.append(event)
 
@@ -244,9 +245,24 @@ class Events(Sequence[Event]):
         more = self._more.get(k, NO_MORE)
         return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
 
-    def places(self, k: int) -> Iterable[int]:
+    def places(self, k: int) -> Sequence[int]:
         """Return where operands are: `OPERAND_KINDS` times a number, or place in `sources`, and the kind."""
         return self._operands[self._starts[k] : self._starts[k + 1]]
+
+    def is_plain(self, k: int) -> bool:
+        """Whether an operation has no attributes, and there is but how it was called to say of it besides."""
+        more = self._more.get(k)
+        return not self.attrs[k] and (more is None or (more[0], *more[2:]) == PLAIN)
+
+    def call(self, k: int) -> Called | None:
+        """How an operation was called."""
+        more = self._more.get(k)
+        return None if more is None else more[1]
+
+    def is_known(self, k: int) -> bool:
+        """Whether it is known what an operation gave."""
+        more = self._more.get(k)
+        return more is None or more[2]
 
     def unusual(self) -> Iterator[tuple[int, Event]]:
         """Give the operations of which there is more to say, with their numbers."""
@@ -255,17 +271,23 @@ class Events(Sequence[Event]):
     def append(self, event: Event) -> None:
         """Add an operation."""
         for source in event.operands:
-            if source.kind < LIVE:
-                self._operands.append(OPERAND_KINDS * source.value + source.kind)
-            else:
-                self._operands.append(OPERAND_KINDS * len(self.sources) + LIVE)
-                self.sources.append(source)
-        self._starts.append(len(self._operands))
-        self.ops.append(event.op)
-        self.attrs.append(event.attrs)
-        self.values.append(event.value)
+            known = source.kind < LIVE
+            self.add_operand(OPERAND_KINDS * source.value + source.kind if known else self.bring(source))
+        self.add(event.op, event.attrs, event.value)
         if event[4:] != NO_MORE:
             self._more[len(self) - 1] = event[4:]
+
+    def add(self, op: Any, attrs: Attributes, value: Any) -> None:
+        """Add an operation of which there is no more to say, behind its operands."""
+        self._starts.append(len(self._operands))
+        self.ops.append(op)
+        self.attrs.append(attrs)
+        self.values.append(value)
+
+    def bring(self, source: Source) -> int:
+        """The place of an operand that is neither argument nor result."""
+        self.sources.append(source)
+        return OPERAND_KINDS * (len(self.sources) - 1) + LIVE
 
     def __setitem__(self, k: int, event: Event) -> None:
         """Say what an operation is, of as many operands, which are sources again where they were."""
@@ -288,10 +310,12 @@ class Events(Sequence[Event]):
         out = Events()
         for name, column in vars(self).items():
             setattr(out, name, copy.copy(column))
+        out.add_operand = out._operands.append
         return out
 
 
 NO_MORE = Event(None, (), NO_ATTRIBUTES, None, False)[4:]
+PLAIN = NO_MORE[0], *NO_MORE[2:]  # but for the call
 OPERAND_KINDS = 3  # of operands, of which all but arguments and results are one here
 
 
@@ -316,8 +340,10 @@ def activity(events: Events) -> Sequence[int]:
     """Of which events the results depend on the arguments."""
     active = bytearray()
     for k, op in enumerate(events.ops):
-        operands = (divmod(x, OPERAND_KINDS) for x in events.places(k))
-        depends = any(kind == ARGUMENT or (kind == RESULT and active[n]) for n, kind in operands)
+        depends = False
+        for x in events.places(k):
+            kind = x % OPERAND_KINDS
+            depends = depends or kind == ARGUMENT or (kind == RESULT and active[x // OPERAND_KINDS] != 0)
         active.append(depends and not isinstance(op, Passive))
     return active
 

@@ -43,7 +43,7 @@ from tapegrad.tensor import Operand, Tensor
 
 SIMPLE = int, str, type(None)  # what arguments that are no operands are
 PLAIN = *SIMPLE, float, type, np.dtype  # what they may be where they are the same at each call
-MOST_EVENTS = 1 << 19  # operations of all ways, each of which takes 0.5 KB and the thread less than 0.1 ms
+MOST_EVENTS = 3 << 19  # operations of all ways, each of which takes 0.5 KB and the thread some 30 us
 MOST_BYTES = 1 << 28  # of their results and the arguments; large results weigh a part of that
 MOST_WRITTEN = 1 << 24  # bytes that writes give: each has an array of its own, in recording often none
 

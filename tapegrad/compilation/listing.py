@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation.events import NO_ATTRIBUTES, History
-from tapegrad.compilation.memory import zeros
+from tapegrad.compilation.memory import give_back, zeros
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import (
     A_SHADOW,
@@ -72,7 +72,7 @@ class Listing:
 
     def __getitem__(self, k: int) -> Listed:
         objects = self._objects[LISTED_OBJECTS * k : LISTED_OBJECTS * (k + 1)]
-        return _listed(objects, self._numbers[0][k].tolist())
+        return listed(objects, self._numbers[0][k].tolist())
 
     def op(self, k: int) -> Any:
         """The op of an operation."""
@@ -123,15 +123,19 @@ class Listing:
         """Where the operands of an operation are to be that Python lists next."""
         return len(self._objects) + LISTED_FIRST
 
-    def taken(self) -> Iterator[Listed]:
-        """Give the operations in order, and let go of each."""
+    def taken(self) -> Iterator[tuple[list[Any], list[int]]]:
+        """Give objects and numbers of the operations in order, and let go of each."""
         objects, count = self._objects, len(self)
         objects.reverse()  # as the last ones are taken off in no time
         for begin in range(0, count, SOME):
-            for numbers in self._numbers[0][begin : min(begin + SOME, count)].tolist():
-                found = _listed(objects[: -LISTED_OBJECTS - 1 : -1], numbers)
+            known = self._numbers[0][begin : min(begin + SOME, count)]
+            rows = known.tolist()
+            give_back(known)
+            for numbers in rows:
+                found = objects[: -LISTED_OBJECTS - 1 : -1]
                 del objects[-LISTED_OBJECTS:]
-                yield found
+                yield found, numbers
+                found.clear()  # so that a value is its event's alone
         self._numbers.clear()
 
 
@@ -143,7 +147,8 @@ def _grow(words: np.ndarray, held: list[np.ndarray]) -> None:
     words[TRACE_NUMBERS], words[TRACE_ROOM] = abi.address(held[0]), len(held[0])
 
 
-def _listed(objects: Sequence[Any], numbers: Sequence[int]) -> Listed:
+def listed(objects: Sequence[Any], numbers: Sequence[int]) -> Listed:
+    """The operation of these objects and numbers."""
     how, (op, value, first, second) = numbers[LISTED_HOW], objects
     count = how & OPERANDS_LISTED
     if count == 0:

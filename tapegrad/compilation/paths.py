@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.alike import Look, Places
 from tapegrad.compilation.calls import KINDS, Comparison
 from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same
-from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Source
+from tapegrad.compilation.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory import FRESH, LARGE, Releases, is_long, trim
 from tapegrad.compilation.planning import WARM, Planning
@@ -33,6 +34,7 @@ EVENT_BYTES, ALIKE_BYTES = 8 * layout.EVENT_SIZE, 8 * layout.ALIKE_WORDS
 MOST_PLANS = 8  # of a path, for calls that have computed as much before they end; others are left to rows
 SOME_WORDS = 1024 * layout.EVENT_SIZE
 Alike = tuple[int, ...]  # words that events share
+Compared = tuple[tuple[Address, int, int], tuple[Address, Address]]
 NOTHING: Alike = (0,) * layout.ALIKE_WORDS
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
@@ -285,19 +287,26 @@ class Path(Computation):
         stands = self.program.stand_ins.numbers
         alike, words = array("q", NOTHING), array("q", bytes(EVENT_BYTES))  # there is a row before any event
         compared = end = 0
+        program, places = self.program, Places(self.program.arguments, self.program.values)
+        places.note_all()
         for x, buffer in zip(arguments, self.program.arguments, strict=False):
             number, code = _number(buffer)
             words.extend((_noted(alike, numbers, (0, 0, 0, code, 0, 0, 0)), id(x), 0, 0, number))
-        for k, event in enumerate(self.program.events):
+        codes = {look: _code(x) for look, x in places.looks.items()}
+        for k in range(len(program.events)):
             background.pause()
             if len(words) >= SOME_WORDS:  # as all of them would take as much once more
                 self._write_words(k, words)
-            number, code = _number(self.program.values[k])
-            (op, first, second), operands = self._compared(k, event)
-            call, writes = 0, (self.comparison.write(k), self.comparison.in_vain(k))
-            if event.call is not None:
+            code = codes[places.seen[RESULT][k]]
+            number = places.at[RESULT][k] if code else 0
+            (op, first, second), operands = self._known(k, arguments, results) or self._compared(k)
+            call, writes = 0, (0, 0)
+            if program.written or program.seen:
+                writes = self.comparison.write(k), self.comparison.in_vain(k)
+            called = program.events.call(k)
+            if called is not None:
                 call = self.comparison.call(k)
-                end = max(end, k + event.call.events if call else 0)
+                end = max(end, k + called.events if call else 0)
             compared += op > NO_OP or k < end
             at = _noted(alike, numbers, (op, first, second, code, call, *writes))
             words.extend((at, id(results[stands[k]]), *operands, number))
@@ -308,9 +317,25 @@ class Path(Computation):
         self._rows[:, layout.EVENT_ALIKE] += abi.address(self._alike)
         self.compared = compared
 
-    def _compared(self, k: int, event: Event) -> tuple[tuple[Address, int, int], tuple[Address, Address]]:
+    def _known(self, k: int, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> Compared | None:
+        """As `_compared`, of an event that has but one or two Tensors as operands; None of others."""
+        program, found = self.program, [0, 0]
+        events, stands = program.events, program.stand_ins.numbers
+        places = events.places(k)
+        if not events.is_plain(k) or len(places) > 2:
+            return None
+        for q, place in enumerate(places):
+            kind, number = place % OPERAND_KINDS, place // OPERAND_KINDS
+            if kind == LIVE:
+                return None
+            found[q] = id(arguments[number] if kind == ARGUMENT else results[stands[number]])
+        second = layout.THIS_OBJECT if len(places) > 1 else 0
+        op = id(events.ops[k]) if program.exact[k] else NO_OP
+        return (op, layout.THIS_OBJECT if len(places) else 0, second), (found[0], found[1])
+
+    def _compared(self, k: int) -> Compared:
         """The op of an event and what its operands are; and their addresses."""
-        program, found = self.program, [(0, 0), (0, 0)]
+        program, found, event = self.program, [(0, 0), (0, 0)], self.program.events[k]
         part = "index" in event.attrs and program.views[k] and not event.several
         usable = len(event.operands) <= 2 and (part or not event.attrs) and program.exact[k]
         usable = usable and event.writes is None
@@ -395,9 +420,14 @@ def _noted(alike: array[int], numbers: dict[Alike, int], words: Alike) -> int:
 
 def _number(buffer: np.ndarray) -> tuple[Address, int]:
     """Where compiled code finds a number, and its dtype's code; zeros where Python is to look at it."""
-    if buffer.ndim or buffer.dtype.char not in KINDS:
-        return 0, 0
-    return abi.address(buffer), abi.code_of(buffer.dtype.char)
+    code = _code((buffer.shape, buffer.strides, buffer.dtype))
+    return abi.address(buffer) if code else 0, code
+
+
+def _code(look: Look) -> int:
+    """The code of the dtype of a number; 0 where Python is to look at it."""
+    shape, _, dtype = look
+    return 0 if shape or dtype.char not in KINDS else abi.code_of(dtype.char)
 
 
 def _giving(buffer: np.ndarray) -> Callable[[], Any]:

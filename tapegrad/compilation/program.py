@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from mmap import PAGESIZE
-from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.compilation import background
+from tapegrad.compilation.alike import Alike, is_placed
 from tapegrad.compilation.comparing import have_same_bytes
 from tapegrad.compilation.computing import BROADCAST, compute, number_of
 from tapegrad.compilation.copies import Copies
@@ -194,25 +193,7 @@ class Program:
         self.renewals: dict[int, Callable[[], None]] = {}
         self._first_of: dict[tuple[str, object], int] = {}  # the event that finds factors, by their origin
         self.events, given = events, list[Any]()  # values that recording gave, where they are known
-        for k, event in enumerate(events):
-            background.pause()
-            ours = exact is None and event.known and (self.values.is_packed(k) or _is_ours(event))
-            if before is not None and k < self.shared:
-                if k in before.at_once:
-                    self.at_once.add(k)
-                self._share(before, k, event, exact is None)
-                ours = False
-            else:
-                self._add(event, k, k in unused, ours)
-            if exact is None:
-                is_there = ours and not self.views[k] and event.op is not BROADCAST
-                given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
-            self._ahead += 0 if self.views[k] else self.values[k].nbytes
-            if k in self.at_once:
-                self._ahead = 0
-            events[k] = self._own(event, k)
-            forget_steps(self.rows)
-        forget_steps(self.rows, True)
+        self._take(given, before, unused)
         self.values.trim()
         self._brought.trim()
         self.rows.seal()
@@ -225,6 +206,38 @@ class Program:
         self.exact: Sequence[int] = self._verified(given, known) if exact is None else exact
         if exact is None:
             self.copies.release()
+
+    def _take(self, given: list[Any], before: Program | None, unused: Collection[int]) -> None:
+        """Have buffers and rows for the events, and what recording gave where that is known."""
+        events, learned, alike = self.events, self._is_learned, None
+        if learned and not self._passing:
+            alike = Alike(self.arguments, events, self.rows, self._bring)
+        for k in range(len(events)):
+            background.pause()
+            ours = k >= self.shared and learned and is_placed(events, k)
+            if ours and alike is not None and events.is_plain(k) and alike.add(k):
+                self.views.append(False)
+                given.append(IN_PLACE)
+                forget_steps(self.rows)
+                continue
+            event, first, bringing = events[k], len(self.rows), len(self._brought)
+            if before is not None and k < self.shared:
+                if k in before.at_once:
+                    self.at_once.add(k)
+                self._share(before, k, event, learned)
+            else:
+                self._add(event, k, k in unused, ours)
+            if learned:
+                is_there = ours and not self.views[k] and event.op is not BROADCAST
+                given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
+            self._ahead += 0 if self.views[k] else self.values[k].nbytes
+            if k in self.at_once:
+                self._ahead = 0
+            events[k] = self._own(event, k)
+            if alike is not None:
+                alike.learn(k, first, [self._brought[q] for q in range(bringing, len(self._brought))])
+            forget_steps(self.rows)
+        forget_steps(self.rows, True)
 
     def _add(self, event: Event, k: int, unused: bool, ours: bool) -> None:
         """Add buffers and a row for an event, whose value is one if it is `ours`."""
@@ -267,8 +280,16 @@ class Program:
         releases = Releases(self.rows, self.values.alone(), kept=[*self.arguments, *self.brought(), *shared])
         exact = bytearray()
         with np.errstate(all="ignore"):
-            for k, (event, x) in enumerate(zip(self.events, self.values, strict=True)):
+            for k, x in enumerate(self.values):
                 y, given[k] = given[k], None
+                if y is IN_PLACE and k not in self.at_once:  # a small array
+                    before = x.tobytes()
+                    self.rows.run(k, k + 1)
+                    exact.append(x.tobytes() == before)
+                    releases.give_back_after(k)
+                    background.pause()
+                    continue
+                event = self.events[k]
                 y = x.copy() if y is IN_PLACE else y
                 shared_as_given = k < self.shared and not shared_exact[k] and event.op is not POWER
                 if shared_as_given or k in self.at_once:
@@ -349,6 +370,11 @@ class Program:
         return value.base if k in self.read_only else value
 
     @property
+    def operands_at_hand(self) -> Values | Packed:
+        """Buffers of the operands that are no arguments or results, and those that are fixed, in order."""
+        return self._brought
+
+    @property
     def operands_brought(self) -> Iterator[tuple[Source, Any]]:
         """Sources and buffers of the operands that calls bring, and of those that are fixed, in order."""
         return zip(self.events.sources, self._brought, strict=True)
@@ -423,13 +449,17 @@ class Program:
             if self._is_learned:
                 self.copies.bring(buffer, value)
             return self._brought.keep(buffer)
-        dtype = None  # that of the value
-        if type(value) in PYTHON_S and not isinstance(event.op, Passive):
-            dtype = np.asarray(event.value).dtype
-        elif type(value) in PYTHON_S:  # which it is compared in
-            others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
-            dtype = np.result_type(*(x.value if isinstance(x, Source) else x.dtype for x in others))
-        return self._brought.beside(np.array(value, dtype))
+        if type(value) not in PYTHON_S:
+            return self._brought.beside(np.array(value))
+        if not isinstance(event.op, Passive):
+            return self._bring(value, np.asarray(event.value).dtype)
+        others = [x if x.kind >= LIVE else self.at_hand(x) for x in event.operands]
+        kinds = [x.value if isinstance(x, Source) else x.dtype for x in others]
+        return self._bring(value, np.result_type(*kinds))  # which it is compared in
+
+    def _bring(self, x: Any, dtype: np.dtype) -> np.ndarray:
+        """A buffer for a number of Python's, which is kept."""
+        return self._brought.beside(np.array(x, dtype))
 
     def _compute(self, event: Event, k: int, operands: list[Any], out: np.ndarray, known: bool) -> None:
         if known or event.op is BROADCAST:
@@ -462,24 +492,6 @@ class Program:
 
         self.renewals[k] = renew
         return Renewal(renew, [self.values[j] for j in first.values() if j != k], [])
-
-
-def _references(event: Event) -> int:
-    return getrefcount(event.value)
-
-
-_alone = Events([Event(None, (), {}, np.empty(1), False)])
-REFERENCES = _references(_alone[0])  # to a value that is the event's alone
-
-
-def _is_ours(event: Event) -> bool:
-    """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
-    if type(event.value) is not np.ndarray or _references(event) != REFERENCES:
-        return False
-    if event.value.nbytes >= PAGESIZE:
-        return False  # as its pages are not its own
-    flags = event.value.flags
-    return bool(flags.carray and flags.owndata)
 
 
 def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from tapegrad.compilation.computing import (
     number_of,
     scatter_varying,
 )
-from tapegrad.compilation.cotangents import Cotangents
+from tapegrad.compilation.elementwise import NO_PART, Alike, part_of, slots_of
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
 from tapegrad.compilation.memory import forget_steps, is_long
 from tapegrad.compilation.program import Program, view_of
@@ -36,7 +35,6 @@ from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial
 from tapegrad.ops.writes import window_of
 
-NO_PART: Any = object()  # what an operand without a derivative gets
 FEW = 32  # elements of a row whose sums over rows are a product with ones
 
 
@@ -52,35 +50,6 @@ def _is_plain_product(operands: list[np.ndarray], out: np.ndarray) -> bool:
 def _is_plain_array(x: np.ndarray, out: np.ndarray) -> bool:
     """Whether an array has another's dtype, and its elements lie in C order."""
     return bool(x.flags.c_contiguous and x.dtype == out.dtype)
-
-
-@functools.cache
-def partial_kernel(op: Elementwise, q: int, char: str) -> Kernel:
-    """Return the kernel of a partial, which gives its product with the cotangent."""
-    by_slot = {slot: name for name, slot in op.slots.items()}
-    partial = op.partial(q)
-    names = ["ct", *(by_slot[slot] for slot in op.operands(q))]
-    number = table.slot(partial.statements, partial.expression, names, not op.explicit, op._complex_text(q))
-    address = table.kernel(number, abi.CODES[char])
-    return Kernel(partial, op.rule.recorded[q], tuple(names), not op.explicit, address)
-
-
-@functools.cache
-def _part_of(op: Elementwise, q: int, char: str) -> Any:
-    """What gives the part of a cotangent by an operand: a kernel, a factor, NO_PART; None if nothing does."""
-    partial = op.partial(q)
-    if partial.zero:
-        return NO_PART
-    if partial.constant is not None:
-        return partial.constant if not op.explicit else partial_kernel(op, q, char)
-    kernel = partial_kernel(op, q, char)
-    return None if kernel.address < 2 else kernel
-
-
-@functools.cache
-def _slots(op: Elementwise, q: int) -> tuple[int, ...]:
-    """What the partial by an operand reads, by places."""
-    return tuple(op.operands(q))
 
 
 def kernel_of(partial: Partial, names: Sequence[str], cotangent: bool, char: str) -> Kernel:
@@ -107,7 +76,7 @@ def read_in_reverse(events: Events, roots: Iterable[Source]) -> set[int]:
     return read
 
 
-class Reverse(Cotangents):
+class Reverse(Alike):
     """Rows that compute the gradient by arguments, once the values are there, of results with cotangents.
 
     Attributes
@@ -134,10 +103,8 @@ class Reverse(Cotangents):
             if ct is None:
                 continue
             background.pause()
-            event = program.events[j]
-            wanted = [q for q, x in enumerate(event.operands) if is_active(x, program.active)]
-            if wanted:
-                self._reverse(j, event, ct, wanted)
+            if not self._reverse_alike(j, ct):
+                self._reverse(j, ct)
             self._let_go(ct)
             forget_steps(self.rows, pools=self.pools.values())
             if no_plan or self.rows.settled:  # in a plan they would make steps wait
@@ -146,8 +113,13 @@ class Reverse(Cotangents):
         forget_steps(self.rows, True, self.pools.values())
         self._clear_no_more()
         self.rows.seal()
+        del self.places  # which take a part of what a long program does
 
-    def _reverse(self, j: int, event: Event, ct: np.ndarray, wanted: list[int]) -> None:
+    def _reverse(self, j: int, ct: np.ndarray) -> None:
+        event = self.program.events[j]
+        wanted = [q for q, x in enumerate(event.operands) if is_active(x, self.program.active)]
+        if not wanted:
+            return
         operands, out = self.program.live(j), self.program.values[j]
         if not event.attrs and self._elementwise(event, ct, operands, out, wanted):
             return
@@ -411,7 +383,7 @@ class Reverse(Cotangents):
         for x in operands:
             if not isinstance(x, np.ndarray) or (x.dtype.char != char and x.dtype.char not in EXACTLY):
                 return False
-        parts = [_part_of(op, q, char) for q in wanted]
+        parts = [part_of(op, q, char) for q in wanted]
         if None in parts:
             return False
         for q, part in zip(wanted, parts, strict=True):
@@ -420,7 +392,7 @@ class Reverse(Cotangents):
             if not isinstance(part, Kernel):
                 self._scaled(event.operands[q], ct, part, out)
                 continue
-            reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in _slots(op, q)]
+            reads = [self._dense(out if slot == OUT else operands[slot], out) for slot in slots_of(op, q)]
             self._by_kernel(event.operands[q], part, ct, reads, out)
         return True
 

@@ -123,7 +123,7 @@ class Rows:
         self.state = self.memory.data
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.starts)
 
     def word(self, k: int, which: int) -> int:
         """Return a word of a row."""
@@ -439,8 +439,13 @@ class Rows:
         self, step: Step, form: Address, arrays: Iterable[np.ndarray], words: Sequence[int] = ()
     ) -> None:
         """Add a row whose words behind the first ones are the addresses of arrays, or others."""
+        self.again(form, [*map(abi.address, arrays), *words], step)
+
+    def again(self, form: Address, words: list[int], step: Step) -> None:
+        """Add a row of a form that another one has, with words of its own."""
         self.starts.append(len(self.words))
-        self.words.fromlist([form, *map(abi.address, arrays), *words])
+        self.words.append(form)
+        self.words.fromlist(words)
         self.steps.append(step)
 
     def _form_of(
@@ -477,16 +482,8 @@ class Rows:
                 abi.address(self.keep(groups)),
                 len(groups),
             )
-        for word, name in (
-            (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
-            (layout.ADD_REFERENCE, "Py_IncRef"),
-            (layout.DROP_REFERENCE, "Py_DecRef"),
-            (layout.CLEAR_ERROR, "PyErr_Clear"),
-            (layout.RELEASE_LOCK, "PyEval_SaveThread"),
-            (layout.TAKE_LOCK, "PyEval_RestoreThread"),
-        ):
-            function = getattr(ctypes.pythonapi, name)
-            self.state[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
+        for word, function in _of_python():
+            self.state[word] = function
         self.state[layout.TEST_FLAGS], self.state[layout.ALL_FLAGS] = forward.error_test()
         self.state[layout.CLEAR_FLAGS] = forward.clear_errors()
         self.state[layout.FIRST_ROW], self.state[layout.END_ROW] = 0, len(self)
@@ -539,7 +536,8 @@ class Rows:
             grouped, extent = self._grouped(self.settled - 1)
         for k in range(self.settled, len(self)):
             step, before = self.steps[k], (grouped, extent)
-            grouped, extent = self._grouped(k)
+            key = self._forms[self.words[self.starts[k]]].key
+            grouped, extent = step.kind not in STOPS, key[layout.FORM_EXTENT]
             self._work += step.extent or sum(x.size for x in step.writes if not isinstance(x, Block))
             out = step.writes[0] if step.extent > 1 and step.writes else None
             summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None
@@ -619,6 +617,23 @@ def _silently(function: Callable[[], None]) -> Callable[[], None]:
 
 LONG = 8192  # elements of all rows: Python's lock is released for them
 OFTEN = 32  # products of each element of a cotangent from which on subnormal numbers are looked for
+
+
+@functools.cache
+def _of_python() -> list[tuple[int, Address]]:
+    """Where functions of Python's are that compiled code calls, by the words that say so."""
+    found = []
+    for word, name in (
+        (layout.CALL_FUNCTION, "PyObject_Vectorcall"),
+        (layout.ADD_REFERENCE, "Py_IncRef"),
+        (layout.DROP_REFERENCE, "Py_DecRef"),
+        (layout.CLEAR_ERROR, "PyErr_Clear"),
+        (layout.RELEASE_LOCK, "PyEval_SaveThread"),
+        (layout.TAKE_LOCK, "PyEval_RestoreThread"),
+    ):
+        function = getattr(ctypes.pythonapi, name)
+        found.append((word, ctypes.cast(function, ctypes.c_void_p).value or 0))
+    return found
 
 
 @functools.cache

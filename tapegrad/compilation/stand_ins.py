@@ -8,8 +8,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
+
+from tapegrad.compilation import background
 
 
 class StandIns:
@@ -54,9 +57,16 @@ def from_addresses(
     So many events at the beginning have those that they have in another program.
     """
     begun = [] if before is None else before.numbers[:shared]
-    known = addresses if len(addresses) == len(owners) else range(len(owners))
-    _, others = np.unique(np.asarray(known, np.int64)[shared:], return_inverse=True)
-    numbers = np.concatenate([np.asarray(begun, np.int64), max(begun, default=-1) + 1 + others])
-    for k in np.flatnonzero(np.asarray(owners) != np.arange(len(owners))).tolist():
-        numbers[k] = numbers[owners[k]]
-    return StandIns(numbers.tolist())
+    numbers, first = array("i", begun), max(begun, default=-1) + 1
+    if len(addresses) == len(owners):
+        known: dict[int, int] = {}  # of few addresses, as others were gone
+        for at in islice(addresses, shared, None):
+            background.pause()
+            numbers.append(known.setdefault(at, first + len(known)))
+    else:
+        numbers.extend(range(first, first + len(owners) - shared))
+    if type(owners) is not range:
+        for k, owner in enumerate(owners):
+            if owner != k:
+                numbers[k] = numbers[owner]
+    return StandIns(numbers)

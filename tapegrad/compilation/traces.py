@@ -15,7 +15,9 @@ from tapegrad.compilation.events import (
     FIXED,
     FLAT,
     LIVE,
+    NO_ATTRIBUTES,
     NUMBERS,
+    OPERAND_KINDS,
     POWER,
     PYTHON_S,
     RESULT,
@@ -30,16 +32,18 @@ from tapegrad.compilation.events import (
     Unlearnable,
     is_without_errors,
 )
-from tapegrad.compilation.listing import Listing
+from tapegrad.compilation.listing import Listed, Listing, listed
 from tapegrad.compilation.passive import Passive
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
+from tapegrad.kernels.replay.layout import LISTED_HOW, LISTED_OPERANDS, LISTED_RESULT, OPERANDS_LISTED
 from tapegrad.ops.primitive import Primitive
 
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
+MANY = 1 << 16  # operations whose values are much, once others have copies of them
 MOST_NUMBERS = 256  # of Python's, of which each is known once
 
 
@@ -84,31 +88,27 @@ class Trace(NamedTuple):
         used = _used(self.listing) if FLAT in self.listing.serials() else set()
         events = Events((), memory.is_long(_number_of_events(self.listing, used)))
         numbers = array("q")  # of events, by those of the operations listed
-        listed: Any
-        for k, listed in enumerate(self.listing.taken()):
+        special = {*self.writes, *self.several, *self.orders, *self.told}
+        for k, (objects, words) in enumerate(self.listing.taken()):
             background.pause()
-            op, history, value, operands, attrs, is_view, is_shadow, by_python = listed
             numbers.append(len(events))
-            if history.serial == FLAT and history not in used:
+            if not len(events) + 1 & MANY - 1:
+                memory.trim()  # as what the listing had has gone
+            history = handle, serial, at = words[LISTED_RESULT : LISTED_RESULT + 3]
+            if serial == FLAT and tuple(history) not in used:
                 numbers[k] = NOWHERE
                 continue
-            if is_shadow:
-                value = np.empty(value.shape, value.dtype)  # of which no page is used
-            sources = tuple([_source(op, q, x, known) for q, x in enumerate(operands)])
-            compared = history.serial == FLAT and not by_python and k not in self.calls
-            call = _compared(op, sources) if compared else None
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)
                 if writes is None:
                     raise Unlearnable(WRITTEN)
+            if serial == FLAT or k in special or not _add_plain(events, objects, words, known):
+                events.append(self._event(k, listed(objects, words), known, writes))
             if self.writes:
-                owners[history.key] = len(events) if writes is None else writes
-            known.add(history.serial, history.at, len(events))
-            more = k in self.several, self.orders.get(k), self.told.get(k, "")
-            events.append(Event(op, sources, attrs, value, is_view, call, not is_shadow, writes, *more))
-            events.addresses.append(history.handle)
-        listed = value = None  # so that a value is its event's alone
+                owners[serial, at] = len(events) - 1 if writes is None else writes
+            known.add(serial, at, len(events) - 1)
+            events.addresses.append(handle)
         events.settle()
         for k, called in self.calls.items():
             n = numbers[k]
@@ -122,6 +122,33 @@ class Trace(NamedTuple):
         if source is None or source.kind != RESULT:
             raise Unlearnable(RETURNED.format("Tensor"))
         return events, source.value
+
+    def _event(self, k: int, of: Listed, known: _Found, writes: int | None) -> Event:
+        """An operation as an event."""
+        value = of.value
+        if of.is_shadow:
+            value = np.empty(value.shape, value.dtype)  # of which no page is used
+        sources = tuple([_source(of.op, q, x, known) for q, x in enumerate(of.operands)])
+        compared = of.history.serial == FLAT and not of.by_python and k not in self.calls
+        call = _compared(of.op, sources) if compared else None
+        more = k in self.several, self.orders.get(k), self.told.get(k, "")
+        return Event(of.op, sources, of.attrs, value, of.is_view, call, not of.is_shadow, writes, *more)
+
+
+def _add_plain(events: Events, objects: Sequence[Any], words: Sequence[int], known: _Found) -> bool:
+    """Add an operation of which there is nothing more to say, that compiled code has listed; else False."""
+    count = words[LISTED_HOW]
+    if not 0 < count <= OPERANDS_LISTED:
+        return False
+    op, value, first, second = objects
+    for q, x in ((0, first), (1, second))[:count]:
+        told = words[LISTED_OPERANDS + 3 * q : LISTED_OPERANDS + 3 * q + 3]
+        place = events.bring(_source(op, q, x, known)) if told[2] < 0 else known.place(*told)
+        if place == NOWHERE:
+            raise Unlearnable(OUTSIDE.format(q, op.name))
+        events.add_operand(place)
+    events.add(op, NO_ATTRIBUTES if count > 1 else second or NO_ATTRIBUTES, value)
+    return True
 
 
 def _number_of_events(listing: Listing, used: Collection[History]) -> int:
@@ -152,7 +179,7 @@ class _Found:
     """Sources by what tells Tensors: arguments by these, as two may have one record, results by records."""
 
     def __init__(self, arguments: Sequence[History]) -> None:
-        self._arguments = {x: Source(ARGUMENT, k) for k, x in enumerate(arguments)}
+        self._arguments: dict[tuple[int, ...], int] = {tuple(x): k for k, x in enumerate(arguments)}
         self._results: dict[int, array[int]] = {}  # by serials of tapes, at places on these
         self._numbers: dict[tuple[int, type, str], Source] = {}
 
@@ -174,9 +201,17 @@ class _Found:
 
     def get(self, x: History) -> Source | None:
         """Return the source of what has a history."""
-        numbers = self._results.get(x.serial, ())
-        number = numbers[x.at] if 0 <= x.at < len(numbers) else NOWHERE
-        return self._arguments.get(x) or (None if number == NOWHERE else Source(RESULT, number))
+        place = self.place(*x)
+        return None if place == NOWHERE else Source(place % OPERAND_KINDS, place // OPERAND_KINDS)
+
+    def place(self, handle: int, serial: int, at: int) -> int:
+        """Return where it is, as `Events` have it; NOWHERE for anything else."""
+        argument = self._arguments.get((handle, serial, at))
+        if argument is not None:
+            return OPERAND_KINDS * argument + ARGUMENT
+        numbers = self._results.get(serial, ())
+        number = numbers[at] if 0 <= at < len(numbers) else NOWHERE
+        return NOWHERE if number == NOWHERE else OPERAND_KINDS * number + RESULT
 
 
 def _source(op: Primitive, q: int, x: Any, known: _Found) -> Source:

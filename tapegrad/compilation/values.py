@@ -174,7 +174,8 @@ class Packed:
             x = np.asarray(x)
         if type(x) is np.ndarray and x.flags.carray and x.flags.owndata and _is_packable(x):
             self._find_room(k, x)
-            self[k][...] = x
+            _, sheet, at = self._place(self._words[k])
+            sheet.memory[at : at + x.nbytes] = x.tobytes()
         else:
             self._arrays[k] = x
 
@@ -232,6 +233,14 @@ class Packed:
         if not self.is_packed(k) or (type(other) is Packed and not other.is_packed(k)):
             return self[k] is other[k]
         return abi.address(self[k]) == abi.address(other[k])
+
+    def places(self) -> tuple[list[Form], np.ndarray, np.ndarray]:
+        """Shapes and dtypes, which of these each number has, and where it is; -1 for what is in no sheet."""
+        words, none = np.array(self._words, np.int64), -1
+        begins = np.array([none, *(none if sheet is None else sheet.at for sheet in self._sheets)], np.int64)
+        inside = words >= 0
+        at = begins[np.where(inside, 1 + (words >> SHEET_BITS & SHEETS), 0)] + (words & WITHIN)
+        return self._forms, np.where(inside, words >> PLACE_BITS, none), at
 
     def alone(self, end: int | None = None) -> Iterable[np.ndarray]:
         """As of `Values`."""
