@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import memory, program
+from tapegrad.kernels import abi
 
 
 def turns(x, count):
@@ -59,4 +60,5 @@ def test_what_a_row_is_is_found_once_for_operations_alike(long, monkeypatch):
         np.testing.assert_allclose([value, *gradient], [expected, *its_gradient], rtol=1e-13)
         return len(computed)
 
-    assert count(10) == count(100) > 0
+    assert count(10) == count(100)
+    assert computed or not abi.native()  # where nothing is learned
