@@ -370,7 +370,7 @@ class Program:
         return value.base if k in self.read_only else value
 
     @property
-    def operands_at_hand(self) -> Values | Packed:
+    def operands_at_hand(self) -> Any:
         """Buffers of the operands that are no arguments or results, and those that are fixed, in order."""
         return self._brought
 
