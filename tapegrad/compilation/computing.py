@@ -462,7 +462,9 @@ def _ufunc_of(op: Elementwise, kinds: str) -> np.ufunc | None:
         return forward.choosing(op) if kinds[0] in f"?{kinds[1]}" and kinds[1] == kinds[2] in FLOATS else None
     if op.arity > 2 or not any(kind in NUMBERS for kind in kinds):
         return None
-    return forward.ufunc_of(op) if all(kind in NUMBERS + EXACTLY for kind in kinds) else None
+    found = forward.ufunc_of(op) if all(kind in NUMBERS + EXACTLY for kind in kinds) else None
+    wide = found is not None and any(kind in "FD" for kind in kinds)  # of which those of formulas have no loop
+    return None if wide and not any("D" in types for types in found.types) else found  # type: ignore[union-attr]
 
 
 def _are_complex(given: Sequence[Any]) -> bool:
