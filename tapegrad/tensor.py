@@ -424,7 +424,7 @@ class Tensor(ArrayMethods):
             state.storage = state.place = None
         state.shown = shown
         self._v = value._v
-        with_metadata(self, (value,), True)
+        with_metadata(self, (value,), True, made=False)
 
     @property
     def volatile(self) -> bool:

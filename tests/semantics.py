@@ -65,7 +65,8 @@ C-6 | an input that does not require grad | RuntimeError
 C-7 | an input twice | the same gradient twice in `grad`, added once in `backward`
 C-8 | an input that is no Tensor | RuntimeError
 C-9 | results and leaves together | gradients come in the order of the inputs
-C-10 | gradient by a result that was written to | that by its new value; a view off the way is unused
+C-10 | gradient by a result that was written to | that by its new value; a view off the way is unused | the
+    same; uses before a write under `no_grad` count, too
 C-11 | `requires_grad` changed after the graph was made | off: no `.grad`; on: earlier uses stay constant
 D-1 | a second `backward` | adds in place, to the same object
 D-2 | `backward` with `create_graph` | adds out of place; the first gradient is a copy; no warning | the
@@ -79,7 +80,8 @@ D-7 | assigning `.grad` | TypeError for what is no Tensor, RuntimeError for anot
     Tensor itself
 D-8 | `.grad` of a result | None with a UserWarning
 D-9 | `retain_grad` | nothing on a leaf, RuntimeError on a constant; adds out of place; that of a value
-    written later; `backward` alone adds to it | the same; `grad` adds to it, too
+    written later; `backward` alone adds to it | the same; `grad`, and uses before a write under `no_grad`,
+    add to it, too
 D-10 | broadcast operands | gradients are summed back
 D-11 | complex numbers | the gradient is dL/dx + i dL/dy; a real leaf has a real one
 D-12 | a backward that returns None | adds nothing; `.grad` stays None; `grad` raises RuntimeError
@@ -115,7 +117,8 @@ F-1 | hooks of a Tensor | in order, each sees what the one before returned; call
 F-2 | what they return; removal | None or a Tensor, else TypeError; another shape or dtype is
     RuntimeError; may be removed twice
 F-3 | `retain_grad` and hooks | sees the value after all of them
-F-4 | a hook and a later write | stays with the history it was registered on
+F-4 | a hook and a write | stays with the history it was registered on; a leaf's is called for all its
+    values | the same; a result's is, too, for writes under `no_grad`
 F-5 | order at a node | Tensor's hooks, pre-hooks, retained gradient, the rule, hooks; a leaf's own after
     accumulation
 F-6 | hooks of nodes | replace what comes or leaves; another number is RuntimeError

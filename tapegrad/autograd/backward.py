@@ -590,7 +590,7 @@ def _accumulate(ready: list[tuple[Tensor, Tensor]], recorded: bool) -> None:
                     write(before, Ellipsis, before + value, "accumulation", True)
             else:
                 accumulate(before, value._v)
-        state.grad = with_metadata(after, (value,))
+        state.grad = with_metadata(after, (value,), made=after is not before)
 
 
 def _backward(

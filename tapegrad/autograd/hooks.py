@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.core.base import refresh_history, strip_tangents
+from tapegrad.core.base import previous_cells, refresh_history, strip_tangents
 from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.core.nodes import Hook, RemovableHandle, callable_hook
 from tapegrad.core.storage import STALE
@@ -195,6 +195,9 @@ def hooks_of(x: Tensor) -> Hooks:
     if x._tape is None:
         if x._at.hooks is None:
             x._at.hooks = Hooks()
+            for cell in previous_cells(x):  # of the values before it was written to
+                if cell.hooks is None:
+                    cell.hooks = x._at.hooks
         return x._at.hooks  # type: ignore[no-any-return]
     return x._tape.hooks.setdefault(slot(x._at), Hooks())  # type: ignore[no-any-return]
 

@@ -482,17 +482,19 @@ def _commit(
     return tape, at
 
 
-def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False) -> H:
+def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False, made: bool = True) -> H:
     """Note on a Tensor what it has from its operands and what the mode wants to be known; returns it.
 
-    `apart`: the history of the operands is not the result's, though operations are recorded.
+    `apart`: the history of the operands is not the result's, though operations are recorded. One that was not
+    `made` here, but written to, takes part in differentiation as it did.
     """
     mode = enabled()
     for x in operands:
         if isinstance(x, Handle) and not is_expected(x) and x._extra is not None and x._extra.volatile:
             extra(out).volatile = True
     if type(mode) is Mode:
-        if mode.inference and (out._extra is None or out._extra.storage is None):  # a view is as its base
+        alone = out._extra is None or out._extra.storage is None  # a view is as its base
+        if mode.inference and made and alone:
             extra(out).inference = True
         if mode.forward is not None:
             mode.forward.note(out, operands, apart or not mode.recording)

@@ -48,8 +48,8 @@ from tapegrad.core.dispatch import (
 from tapegrad.core.expected import Expected, expected, matcher_of
 from tapegrad.core.grad_mode import (
     _enabled,
-    enable_grad,
     in_force,
+    inference_mode,
     is_grad_enabled,
     is_inference_mode_enabled,
 )
@@ -120,7 +120,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
     if x._v.ndim == 0 and storage is None:
         recorded = needs_derivative(x) or needs_derivative(new)
         _rebind(x, index, new, what, recorded, update)
-        with_metadata(x, (new,))
+        with_metadata(x, (new,), made=False)
         _count(x)
         return
     shape = _shape_at(seen_by(x), index, what)
@@ -138,7 +138,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         _plain(x, storage, lambda: _set(seen_by(x), index, value_of(new)))
     if in_force("forward") is not None:
         for handle in sharers(x):
-            with_metadata(handle, (given,))
+            with_metadata(handle, (given,), made=False)
     _count(x)
 
 
@@ -721,7 +721,7 @@ def _expose(x: Handle, storage: Storage | None, life: Life) -> None:
 def _unrecorded(old: Handle, value: np.ndarray | np.generic) -> Handle:
     """What a memory is after a write that is not recorded: its gradient stays what it was."""
     if old._tape is not None:
-        with enable_grad():
+        with inference_mode(False):
             return record(REGISTRY["reshape"], value, (old,), {"shape": np.shape(value)})
     out = wrap(value)
     if old._extra is not None:
@@ -850,7 +850,7 @@ def forget(x: Any) -> None:
     if storage is not None or x._v.ndim:
         separate_storage(x)
     extra(x).retains_grad = False
-    with_metadata(x, (out,))
+    with_metadata(x, (out,), made=False)
 
 
 def _leave(x: Handle) -> None:
@@ -865,7 +865,7 @@ def take_history(x: Handle) -> None:
     """Give a stale handle the history of what it is a view of."""
     _refuse_torn(x)
     whole = x._extra.storage.whole
-    with nullcontext() if is_grad_enabled() else enable_grad():
+    with nullcontext() if is_grad_enabled() else inference_mode(False):
         seen, all_of_it = seen_by(x), seen_by(whole)
         if seen.flags.writeable:
             where = _where(seen, all_of_it, EVERYTHING)

@@ -47,9 +47,10 @@ def value_and_grad(f: Function, argnums: int | Sequence[int] = 0, has_aux: bool 
     callable
         Of the arguments of `f`: ``(value, gradient)``, with aux ``((value, aux), gradient)``. The gradient is
         built as the argument is, with arrays for arrays and floats for numbers; a tuple of gradients for a
-        sequence of `argnums`. That by a complex argument z is dL/d(re z) + i dL/d(im z), as of
-        `tapegrad.grad`. Where an argument is a Tensor, or the function uses other Tensors that require grad,
-        results are Tensors, and can be differentiated on.
+        sequence of `argnums`, but of a compiled function and one position the gradient itself. That by a
+        complex argument z is dL/d(re z) + i dL/d(im z), as of `tapegrad.grad`. Where an argument is a Tensor,
+        or the function uses other Tensors that require grad, results are Tensors, and can be differentiated
+        on.
 
     Raises
     ------

@@ -320,15 +320,16 @@ def _made(shape: str, lines: list[str]) -> Code:
 
 
 @overload_recorded(np.where)
-def where(condition, x, y):
-    if not _any_active(x, y):
+def where(condition, x=None, y=None):
+    if _none(x) or _none(y) or not _any_active(x, y):  # of the condition alone, where it holds
         return None
     kinds = {"condition": condition, "x": x, "y": y}
     if not isinstance(joined([k for kind in (x, y) for k in _spread(kind)]), ActiveComplex):
         return _code(f"return ufunc({_beside(kinds)})", where, ufunc=WHERE, as_array=as_array)
     if not any(isinstance(k, types.Array) for k in kinds.values()):
-        return lambda condition, x, y: one_of(condition, x, y)
-    return _of_each("condition, x, y", ["flat[i] = one_of({condition}, {x}, {y})"], kinds, one_of=one_of)
+        return lambda condition, x=None, y=None: one_of(condition, x, y)
+    line = "flat[i] = one_of({condition}, {x}, {y})"
+    return _of_each("condition, x=None, y=None", [line], kinds, one_of=one_of)
 
 
 def one_of(condition, x, y):
@@ -358,6 +359,7 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
 
     In the lines ``{name}`` stands for the element of one of these; functions that they call are in `known`.
     """
+    names = ", ".join(part.partition("=")[0] for part in form.split(", "))
     wide = [name for name, kind in kinds.items() if isinstance(kind, types.Array)]
     picks = {name: f"{name}w.flat[i]" if name in wide else name for name in kinds}
     made = {name: f"{name}m" if isinstance(kinds[name], ArgumentArray) else name for name in wide}
@@ -366,7 +368,7 @@ def _of_each(form: str, lines: list[str], kinds: dict[str, Type], **known: Any) 
         *(f"    {one} = expanded({name})" for name, one in made.items() if one != name),
         f"    shape = np.broadcast_shapes({', '.join(f'{one}.shape' for one in made.values())})",
         *(f"    {name}w = np.broadcast_to({one}, shape)" for name, one in made.items()),
-        f"    out = np.empty(shape, dtype_of({form}))",
+        f"    out = np.empty(shape, dtype_of({names}))",
         "    flat = out.reshape(-1)",
         "    for i in range(flat.size):",
         *("        " + line.format(**picks) for line in lines),

@@ -151,13 +151,13 @@ def apart(typingctx: TypingContext, x: Type, target: Type) -> Emission:
         return x(x, target), lambda cx, b, sig, args: impl_ret_borrowed(cx, b, x, args[0])
 
     def code(context: Context, builder: Builder, sig: Signature, args: Sequence[Value]) -> Value:
-        copy = types.Array(x.dtype, x.ndim, "F" if x.layout == "F" else "C")
+        copy = types.Array(x.dtype, x.ndim, "F" if x.layout == "F" and x.ndim > 1 else "C")
         found = cgutils.alloca_once_value(builder, args[0])
         context.nrt.incref(builder, x, args[0])
         with builder.if_then(_shared(context, builder, sig, args), likely=False):
             other = context.compile_internal(builder, lambda a: a.copy(), copy(x), args[:1])
             context.nrt.decref(builder, x, args[0])
-            builder.store(context.cast(builder, other, copy, x), found)
+            builder.store(other, found)  # arrays of any layout are the same words
         return impl_ret_new_ref(context, builder, x, builder.load(found))
 
     return x(x, target), code

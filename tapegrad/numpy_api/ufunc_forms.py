@@ -309,7 +309,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Operand) -> None:
             write(x, Ellipsis, x, what)  # refuses
         new = _at(ufunc, x, index, others, value)
     write(x, Ellipsis, new, what, True)
-    with_metadata(x, others)
+    with_metadata(x, others, made=False)
 
 
 def _at(

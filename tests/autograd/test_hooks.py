@@ -386,6 +386,22 @@ def test_F4_a_leaf_written_to_keeps_its_hook():
     assert x.grad.tolist() == [60.0, 120.0]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_F4_a_hook_of_a_leaf_that_was_written_to_before(again):
+    x, seen = leaf(), []
+    y = (x * x).sum()
+    with tg.no_grad():
+        x.mul_(2)
+    x.register_hook(lambda g: seen.append(g.tolist()) or g * 10)
+    x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.tolist()))
+    if again:
+        y = y + (x * x).sum()
+    wanted = [6.0, 12.0] if again else [2.0, 4.0]
+    y.backward()
+    assert x.grad.tolist() == [10.0 * g for g in wanted]
+    assert seen == [wanted, x.grad.tolist()]
+
+
 @pytest.mark.parametrize("create_graph", [False, True])
 def test_F5_order_at_a_node_and_a_leaf(create_graph):
     x, order = leaf(), []

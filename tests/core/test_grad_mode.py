@@ -536,6 +536,34 @@ def test_F2_3_writing_to_them():
     assert y.tolist() == [2.0, 3.0]
 
 
+@pytest.mark.parametrize("data", [[2.0, 3.0], 2.0])
+def test_F2_3_what_is_written_to_keeps_its_history(data):
+    x = leaf(data)
+    y, constant = x * 2.0, x.detach().clone()
+    part = y[...] if y.ndim else y
+    with tg.inference_mode():
+        y.mul_(3.0)
+        y += 1.0
+        constant.add_(1.0)
+        assert part.requires_grad
+    assert (y.requires_grad, y.is_leaf, part.requires_grad) == (True, False, True)
+    assert not y.is_inference()
+    assert not constant.is_inference()
+    np.sum(y * part * constant).backward()
+    w = 6.0 * np.asarray(data) + 1.0  # the write is not recorded: the derivative is that of 2 x
+    np.testing.assert_array_equal(x.grad.numpy(), 4.0 * w * (np.asarray(data) + 1.0))
+
+
+def test_F2_3_a_gradient_that_is_added_to_is_normal():
+    x = leaf([1.0, 2.0])
+    y = (x**3).sum()
+    y.backward(retain_graph=True)
+    with tg.inference_mode():
+        y.backward()
+    assert not x.grad.is_inference()
+    assert x.grad.tolist() == [6.0, 24.0]
+
+
 def test_F2_3_requires_grad_and_versions():
     y = inferred()
     with pytest.raises(tg.errors.GradientError, match="clone"):

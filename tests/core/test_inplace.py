@@ -226,6 +226,11 @@ def test_C10_a_gradient_of_what_was_written_to():
     y = 3.0 * x
     y *= 5.0
     assert grad(y**2, y) == [[30.0, 60.0, 90.0]]
+    before = y * 2.0
+    with tg.no_grad():
+        y.add_(1.0)
+    assert grad(before + y * 3.0, y) == [[3.0, 3.0, 3.0]]
+    assert grad(before + y * 3.0, x) == [[75.0, 75.0, 75.0]]
 
 
 # ---------------------------------------------------------------- memory

@@ -19,6 +19,7 @@ def reads(x, c):
         + np.sum(x[PLACES] * x[PLACES[0]])
         + np.sum(a[k, k] * c)
         + np.sum(x[x > c])
+        + np.sum(x[np.where(x > c)[0]] ** 3)
     )
 
 

@@ -10,7 +10,7 @@ X = np.random.default_rng(3).uniform(0.2, 1.5, 6)
 SLICES = [("w[1:]", "w[:-1]"), ("w[:-1]", "w[1:]"), ("w[::2]", "w[:3]"), ("w[1::2]", "w[2:5]"),
           ("w", "w[::-1]"), ("w[3:]", "w[3:]"), ("w[:3]", "w[3:]")]  # fmt: skip
 ROWS = [("m[1]", "m[0]"), ("m", "m[0]"), ("m", "m[:, ::-1]"), ("m[:, 1:]", "m[:, :2]"), ("m", "m[:, 1:2]"),
-        ("m.T[:2, :2]", "m[:2, :2]"), ("m[::-1]", "m")]  # fmt: skip
+        ("m.T[:2, :2]", "m[:2, :2]"), ("m[::-1]", "m"), ("m[0, ::-1]", "m.T[:, 0]")]  # fmt: skip
 FANCY = [
     ("w[np.array([1, 2, 3])]", "w[0:3]"),
     ("w[np.array([3, 1, 2])]", "w[1:4]"),
@@ -81,6 +81,7 @@ def test_values_are_those_of_numpy():
 def test_arrays_and_tensors_agree_compiled_and_not():
     agree(several_writes)
     lines = ["w[1:] *= w[:-1]", "m += m[:, ::-1]", "w[:-1] -= w[1:]", "w[1:] = w[:-1]"]
+    lines += ["m[0, ::-1] += m.T[:, 0]"]  # a vector that Numba has as one of Fortran's layout
     agree(program(lines))
 
 
