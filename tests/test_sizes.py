@@ -70,7 +70,7 @@ NO_SIZE = {
     "compilation/events.py": {"LIVE"},
     "compilation/equality.py": {"LIVE"},
     "compilation/program.py": {"LIVE"},
-    "compilation/alike.py": {"PAGESIZE"},  # by compilation/test_memory.py
+    "compilation/row_forms.py": {"PAGESIZE"},  # by compilation/test_memory.py
     "compilation/elementwise.py": {"OUT"},
     "compilation/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py
     "compilation/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},  # by compilation/test_memory.py

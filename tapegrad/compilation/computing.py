@@ -463,8 +463,9 @@ def _ufunc_of(op: Elementwise, kinds: str) -> np.ufunc | None:
     if op.arity > 2 or not any(kind in NUMBERS for kind in kinds):
         return None
     found = forward.ufunc_of(op) if all(kind in NUMBERS + EXACTLY for kind in kinds) else None
-    wide = found is not None and any(kind in "FD" for kind in kinds)  # of which those of formulas have no loop
-    return None if wide and not any("D" in types for types in found.types) else found  # type: ignore[union-attr]
+    if found is None or not any(kind in "DF" for kind in kinds) or any("D" in types for types in found.types):
+        return found
+    return None  # a formula, whose loops are of real numbers
 
 
 def _are_complex(given: Sequence[Any]) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.alike import Places
 from tapegrad.compilation.events import Source, is_active
 from tapegrad.compilation.memory import Pages, zeros
 from tapegrad.compilation.program import Program
+from tapegrad.compilation.row_forms import Places
 from tapegrad.compilation.rows import BLOCK, Block, Rows, is_dense
 from tapegrad.kernels import abi
 

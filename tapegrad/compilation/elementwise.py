@@ -70,7 +70,7 @@ class Recipe(NamedTuple):
     parts: list[Part]
 
 
-class Alike(Cotangents):
+class ElementwiseCotangents(Cotangents):
     """Of operations whose operands look as the result does the rows are known by the first ones of a form."""
 
     def __init__(self, program: Program) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.alike import Look, Places
+from tapegrad.compilation.row_forms import Look, Places
 from tapegrad.compilation.calls import KINDS, Comparison
 from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same

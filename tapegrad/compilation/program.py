@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.alike import Alike, is_placed
 from tapegrad.compilation.comparing import have_same_bytes
 from tapegrad.compilation.computing import BROADCAST, compute, number_of
 from tapegrad.compilation.copies import Copies
@@ -33,6 +32,7 @@ from tapegrad.compilation.events import (
 from tapegrad.compilation.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.memory import LARGE, Releases, forget_steps
 from tapegrad.compilation.passive import Passive
+from tapegrad.compilation.row_forms import RowForms, is_placed
 from tapegrad.compilation.rows import Rows
 from tapegrad.compilation.stand_ins import StandIns, from_addresses
 from tapegrad.compilation.varying import (
@@ -209,13 +209,13 @@ class Program:
 
     def _take(self, given: list[Any], before: Program | None, unused: Collection[int]) -> None:
         """Have buffers and rows for the events, and what recording gave where that is known."""
-        events, learned, alike = self.events, self._is_learned, None
+        events, learned, forms = self.events, self._is_learned, None
         if learned and not self._passing:
-            alike = Alike(self.arguments, events, self.rows, self._bring)
+            forms = RowForms(self.arguments, events, self.rows, self._bring)
         for k in range(len(events)):
             background.pause()
             ours = k >= self.shared and learned and is_placed(events, k)
-            if ours and alike is not None and events.is_plain(k) and alike.add(k):
+            if ours and forms is not None and events.is_plain(k) and forms.add(k):
                 self.views.append(False)
                 given.append(IN_PLACE)
                 forget_steps(self.rows)
@@ -234,8 +234,8 @@ class Program:
             if k in self.at_once:
                 self._ahead = 0
             events[k] = self._own(event, k)
-            if alike is not None:
-                alike.learn(k, first, [self._brought[q] for q in range(bringing, len(self._brought))])
+            if forms is not None:
+                forms.learn(k, first, [self._brought[q] for q in range(bringing, len(self._brought))])
             forget_steps(self.rows)
         forget_steps(self.rows, True)
 

@@ -23,7 +23,7 @@ from tapegrad.compilation.computing import (
     number_of,
     scatter_varying,
 )
-from tapegrad.compilation.elementwise import NO_PART, Alike, part_of, slots_of
+from tapegrad.compilation.elementwise import NO_PART, ElementwiseCotangents, part_of, slots_of
 from tapegrad.compilation.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
 from tapegrad.compilation.memory import forget_steps, is_long
 from tapegrad.compilation.program import Program, view_of
@@ -76,7 +76,7 @@ def read_in_reverse(events: Events, roots: Iterable[Source]) -> set[int]:
     return read
 
 
-class Reverse(Alike):
+class Reverse(ElementwiseCotangents):
     """Rows that compute the gradient by arguments, once the values are there, of results with cotangents.
 
     Attributes

@@ -93,7 +93,7 @@ class Places:
             seen.append(look)
 
 
-class Alike:
+class RowForms:
     """Rows of operations without attributes that are one loop of NumPy's.
 
     Parameters
