@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from tapegrad.compilation import background
-from tapegrad.compilation.row_forms import Look, Places
 from tapegrad.compilation.calls import KINDS, Comparison
 from tapegrad.compilation.computing import number_of
 from tapegrad.compilation.equality import is_same
@@ -20,6 +19,7 @@ from tapegrad.compilation.memory import FRESH, LARGE, Releases, is_long, trim
 from tapegrad.compilation.planning import WARM, Planning
 from tapegrad.compilation.program import Program
 from tapegrad.compilation.reverse import Reverse, read_in_reverse
+from tapegrad.compilation.row_forms import Look, Places
 from tapegrad.compilation.second import GradientEvents, is_as_before
 from tapegrad.compilation.waiting import Waiting
 from tapegrad.kernels import abi
