@@ -14,7 +14,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import progress
 from tapegrad.kernels import cache
-from tapegrad.native.notes import announce
+from tapegrad.native.analysis.notes import announce
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
 from tapegrad.compilation.kinds import Kind
-from tapegrad.compilation.repeats import MOST_ELEMENTS
+from tapegrad.compilation.plans.repeats import MOST_ELEMENTS
 from tapegrad.errors import AnomalyError, GraphFreedError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import AT_ONCE
@@ -47,55 +47,55 @@ NO_SIZE = {
     "kernels/cache.py": {"LIMIT_BYTES", "LONG_SOURCE"},  # of files
     "diagnostics": {...},  # how much a picture shows
     "kernels/vecmath": {...},  # ranges of numbers, which tests/kernels/test_vecmath.py crosses
-    "native/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
+    "native/tapes/blocks.py": {"NUMBERS"},  # 2**31 statements: some 20 GiB, refused as running out of numbers
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/learner.py": {"TRACE_MOST", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
-    "compilation/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
-    "compilation/comparing.py": {"SUMMED"},  # and test_replay.py
-    "compilation/learning.py": {"MOST_PATHS", "HUGE"},  # by test_memory.py
+    "compilation/events/learner.py": {"TRACE_MOST", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
+    "compilation/programs/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
+    "compilation/replay/comparing.py": {"SUMMED"},  # and test_replay.py
+    "compilation/paths/learning.py": {"MOST_PATHS", "HUGE"},  # by test_memory.py
     "compilation/function.py": {
         "MOST_KINDS",
         "MOST_ONCE",
     },  # kinds of arguments, by compilation/test_kinds.py
     "compilation/kinds.py": {"HUGE"},  # by compilation/test_memory.py
-    "compilation/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
+    "compilation/rows/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     # by compilation/test_memory.py
-    "compilation/memory.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS", "PAGESIZE", "CHUNK"},
+    "compilation/memory/pages.py": {"HUGE", "LARGE", "MOST_STEPS", "SOME_STEPS", "PAGESIZE", "CHUNK"},
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
-    "compilation/matching.py": {"QUICK"},
-    "compilation/paths.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
-    "compilation/calls.py": {"LIVE"},
-    "compilation/events.py": {"LIVE"},
-    "compilation/equality.py": {"LIVE"},
-    "compilation/program.py": {"LIVE"},
-    "compilation/row_forms.py": {"PAGESIZE"},  # by compilation/test_memory.py
-    "compilation/elementwise.py": {"OUT"},
-    "compilation/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py
-    "compilation/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},  # by compilation/test_memory.py
-    "compilation/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
-    "compilation/recorded.py": {"LIVE"},
+    "compilation/paths/matching.py": {"QUICK"},
+    "compilation/paths/path.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},
+    "compilation/paths/comparison.py": {"LIVE"},
+    "compilation/events/events.py": {"LIVE"},
+    "compilation/events/equality.py": {"LIVE"},
+    "compilation/programs/program.py": {"LIVE"},
+    "compilation/programs/row_forms.py": {"PAGESIZE"},  # by compilation/test_memory.py
+    "compilation/programs/elementwise.py": {"OUT"},
+    "compilation/programs/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py
+    "compilation/events/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},  # by compilation/test_memory.py
+    "compilation/memory/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
+    "compilation/paths/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
     "compilation/background.py": {"MOST_JOBS", "MOST_HELD", "PIECE", "ALONE", "BUSY", "BUSILY"},
-    "compilation/fusing.py": {"UNROLLED", "CHUNK"},
-    "compilation/plan.py": {"BLOCK"},
-    "compilation/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},
-    "compilation/stretching.py": {"BLOCK", "MOST_BLOCKS"},
+    "compilation/rows/fusing.py": {"UNROLLED", "CHUNK"},
+    "compilation/plans/plan.py": {"BLOCK"},
+    "compilation/plans/scheduling.py": {"BLOCK", "MOST_PARTS", "MOST_TASKS"},
+    "compilation/rows/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     # bytes, columns, elements and sizes of parts, which tests/compilation/test_tiling.py crosses
-    "compilation/tiling.py": {"STACKED", "FEW", "FEWEST", "CHECKED", "MOST_STEPS"},
-    "compilation/reverse.py": {"FEW", "OUT"},  # elements of rows, by tests/compilation/test_compile.py
+    "compilation/plans/tiling.py": {"STACKED", "FEW", "FEWEST", "CHECKED", "MOST_STEPS"},
+    "compilation/programs/reverse.py": {"FEW", "OUT"},  # elements of rows, by tests/compilation/test_compile.py
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses
-    "compilation/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_NAMED"},
-    "compilation/state.py": {"MOST_ENTRIES"},
-    "compilation/lanes.py": {"LIVE"},
-    "compilation/loops.py": {"BUFFERED"},
-    "compilation/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
-    "compilation/planning.py": {"WARM", "MOST_STEPS"},
+    "compilation/replay/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_NAMED"},
+    "compilation/replay/state.py": {"MOST_ENTRIES"},
+    "compilation/paths/lanes.py": {"LIVE"},
+    "compilation/rows/loops.py": {"BUFFERED"},
+    "compilation/rows/rows.py": {"PROGRAM_BLOCK", "BUFFERED", "LONG"},  # the last is crossed by test_lanes.py
+    "compilation/plans/planning.py": {"WARM", "MOST_STEPS"},
     # rows and turns, which tests/compilation/test_rolled.py crosses
     # SOME_ACCESSES by compilation/test_rolled_windows.py
-    "compilation/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES", "SOME_ACCESSES"},
-    "compilation/rolling.py": {
+    "compilation/plans/repeats.py": {"FEWEST_TURNS", "LONGEST_TURN", "MOST_PIECES", "SIZES", "SOME_ACCESSES"},
+    "compilation/plans/rolling.py": {
         "FEWEST_ROWS",
         "MOST_ROWS",
         "MOST_ENDS",
@@ -139,15 +139,15 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/series.py", 64.0): "factors of a power",
     ("kernels/replay/sweep.py", 255): "a mask",
     ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
-    ("native/algebra.py", 100.0): "exponents whose powers NumPy multiplies out",
+    ("native/emission/algebra.py", 100.0): "exponents whose powers NumPy multiplies out",
     ("scipy/integrate.py", 10): "a factor of tolerances",
     ("scipy/integrate.py", 50): "a factor of rounding",
     ("scipy/integrate.py", 1000): "a factor of rounding",
     ("scipy/special.py", 8): "bytes of double precision",
-    ("native/factors.py", 1e100): "a range of numbers",
-    ("native/gammas.py", 15.0): "a range of numbers",
-    ("native/gammas.py", 1000000.0): "a range of numbers",
-    ("native/norms.py", 1e300): "a range of numbers",
+    ("native/library/factors.py", 1e100): "a range of numbers",
+    ("native/emission/gammas.py", 15.0): "a range of numbers",
+    ("native/emission/gammas.py", 1000000.0): "a range of numbers",
+    ("native/library/norms.py", 1e300): "a range of numbers",
     ("ops/ufuncs.py", 8.0): "a range of numbers",
 }
 ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -503,7 +503,7 @@ def operands(n):
     gradient_is(lambda x: np.sum(np.concatenate([x] * n)), x, np.full(2, n))
 
 
-@crosses("compilation.arena", "SMALLEST")
+@crosses("compilation.memory.arena", "SMALLEST")
 def moved_by_a_plan(n):
     def f(x):
         for _ in range(5):
@@ -517,7 +517,7 @@ def moved_by_a_plan(n):
         np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-13)
 
 
-@crosses("compilation.repeats", "MOST_ELEMENTS")
+@crosses("compilation.plans.repeats", "MOST_ELEMENTS")
 def turns_of_arrays(n):
     """Of a loop over so many elements, which is one in a program or is not."""
     x, c = point(n), tg.compile(limited, wait=True)
@@ -529,7 +529,7 @@ def turns_of_arrays(n):
     np.testing.assert_allclose(gradient, known[1], 1e-11)
 
 
-@crosses("compilation.rows", "OFTEN")
+@crosses("compilation.rows.rows", "OFTEN")
 def products_of_a_cotangent(n):
     random = np.random.default_rng(0)
     a, b, weights = random.normal(size=(9, n)), random.normal(size=(n, n)), random.normal(size=(9, n))
@@ -557,7 +557,7 @@ def reasons_for_leaving(n):
     assert left.get("other reasons", 0) == 2 * max(0, n - 8)
 
 
-@crosses("compilation.learner", "MOST_WRITTEN")
+@crosses("compilation.events.learner", "MOST_WRITTEN")
 def bytes_that_a_write_gives(n):
     def f(x):
         y = x * 2.0
@@ -1009,13 +1009,13 @@ def compiled(name, body):
     return tg.njit(scope[name])
 
 
-@crosses("native.scalar", "MAX_LEAVES", slow=True)
+@crosses("native.numbers.scalar", "MAX_LEAVES", slow=True)
 def leaves(n):
     f = compiled("leaves", "return " + " + ".join(f"x[{k}] * x[{k}]" for k in range(n)))
     gradient_is(lambda x: f(x), leaf(np.linspace(0.5, 1.5, n)), 2 * np.linspace(0.5, 1.5, n))
 
 
-@crosses("native.record", "MOST", slow=True)
+@crosses("native.tapes.record", "MOST", slow=True)
 def statements(nbytes):
     """Straight code around so many bytes of a record: a statement has 8, 12, 16 or 20."""
     for size in (8, 12, 16, 20):
@@ -1027,7 +1027,7 @@ def statements(nbytes):
         gradient_is(lambda x, f=f: f(x), leaf(x), times * np.prod(x**times) / x, 1e-10)
 
 
-@crosses("native.record", "DEPTH", slow=True)
+@crosses("native.tapes.record", "DEPTH", slow=True)
 def partials(n):
     """Products of so many factors in one statement, and of more; then the second derivatives."""
     at, along = np.array([1.7, 3.0, 0.4]), np.array([0.3, -1.1, 0.8])
@@ -1039,15 +1039,15 @@ def partials(n):
         np.testing.assert_allclose(tg.func.hvp(f)(at, along), tg.func.hvp(plain)(at, along), rtol=1e-13)
 
 
-@crosses("native.algebra", "UNROLLED", slow=True)
+@crosses("native.emission.algebra", "UNROLLED", slow=True)
 def exponents(n):
     for k in (n, -n):
         f = compiled("power", f"return x**{k} + x ** ({k}.0)")
         gradient_is(lambda x, f=f: f(x), leaf(1.01), 2 * k * 1.01 ** (k - 1), 1e-12)
 
 
-@crosses("native.tape", "STEP", slow=True)
-@crosses("native.tape", "CHUNK", slow=True)
+@crosses("native.tapes.tape", "STEP", slow=True)
+@crosses("native.tapes.tape", "CHUNK", slow=True)
 def native_bytes(nbytes):
     """A loop that records around so many bytes: a turn has some 12 to 32."""
 
@@ -1063,7 +1063,7 @@ def native_bytes(nbytes):
         gradient_is(lambda x, n=n: loop(x, n), leaf(0.7), 1 + 1e-9 * n * (n - 1) / 2, 1e-9)
 
 
-@crosses("native.jacobian", "SEEDS", slow=True)
+@crosses("native.derivatives.jacobian", "SEEDS", slow=True)
 def results(n):
     f = compiled("results", f"return x[:{n}] * x[:{n}] * x[0]")
     x = np.linspace(0.5, 1.5, n)
@@ -1072,7 +1072,7 @@ def results(n):
     np.testing.assert_allclose(tg.func.jacobian(f)(x), wanted, rtol=1e-14)
 
 
-@crosses("native.derivative", "LANES", slow=True)
+@crosses("native.derivatives.derivative", "LANES", slow=True)
 def columns(n):
     f = compiled("columns", "return np.sum(x * x * x) + x[0] * x[-1]")
     for size in (n, 2 * n):
@@ -1223,7 +1223,7 @@ def product(a, b):
     return (a @ b)[0, 0]
 
 
-@crosses("native.linear", "SUBSTITUTED", full=True)
+@crosses("native.library.linear", "SUBSTITUTED", full=True)
 def inverses_in_compiled_code(n):
     a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
     x = np.linalg.inv(a)
@@ -1234,7 +1234,7 @@ def logarithm_of_determinant(a):
     return np.linalg.slogdet(a)[1]
 
 
-@crosses("native.linear", "ELIMINATED", full=True)
+@crosses("native.library.linear", "ELIMINATED", full=True)
 def determinants_in_compiled_code(n):
     a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
     found = tg.func.grad(once(logarithm_of_determinant))(a)
@@ -1246,7 +1246,7 @@ def orthogonal(a):
     return q[0, 1] + r[0, 1]
 
 
-@crosses("native.linear", "FACTORED", full=True)
+@crosses("native.library.linear", "FACTORED", full=True)
 def factors_in_compiled_code(n):
     if n > 1:
         a = np.random.default_rng(n).normal(size=(n, n)) + n * np.eye(n)
@@ -1255,7 +1255,7 @@ def factors_in_compiled_code(n):
         np.testing.assert_allclose(tg.func.grad(once(orthogonal))(a), found.numpy(), atol=1e-12)
 
 
-@crosses("native.linear", "LOOPED", full=True)
+@crosses("native.library.linear", "LOOPED", full=True)
 def products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))
     of_a, of_b = tg.func.grad(once(product), (0, 1))(a[None], b[:, None])
@@ -1279,7 +1279,7 @@ def products_with_square_matrix(a, c):
     return np.sum(rows @ (a * a[::-1]) * c) + np.sum((rows.T @ c) @ a) + np.sum(a @ c.T)
 
 
-@crosses("native.linear", "FEW", full=True)
+@crosses("native.library.linear", "FEW", full=True)
 def square_products_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(n, n)), np.linspace(0.5, 1.5, n)
     for by in (0, (0, 1)):  # by the other one below, in second order
@@ -1300,7 +1300,7 @@ def square_products_in_compiled_code(n):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
 
-@crosses("native.products", "BY_LOOPS", full=True)
+@crosses("native.library.products", "BY_LOOPS", full=True)
 def products_with_vectors_in_compiled_code(n):
     a, b = np.random.default_rng(n).normal(size=(2, n))
     of_a, of_b = tg.func.grad(once(product_with_vector), (0, 1))(a[None], b)
@@ -1308,7 +1308,7 @@ def products_with_vectors_in_compiled_code(n):
     np.testing.assert_array_equal(of_b, 2 * a)
 
 
-@crosses("native.pushing", "FEW", full=True)
+@crosses("native.derivatives.pushing", "FEW", full=True)
 def forward_jacobians_in_compiled_code(n):
     rate = tg.func.jacfwd(tg.njit(lambda x: x * x * x))
     series = tg.func.taylor(tg.njit(lambda x: np.sum(rate(x)[0])), n - 1)  # of numbers with n components
@@ -1317,7 +1317,7 @@ def forward_jacobians_in_compiled_code(n):
     np.testing.assert_allclose(series(x, v), expected, rtol=1e-14, atol=1e-15)
 
 
-@crosses("native.lowering", "CARRIED", full=True)
+@crosses("native.arrays.lowering", "CARRIED", full=True)
 def records_that_go_on_where_code_branches(n):
     lines = ["def f(x):", "    a = x[0] * x[1]", *["    a = a * x[2]"] * (n - 1)]
     lines += ["    if x[0] > 2.0:", "        return 3.0 * x[1]", "    return a * a"]

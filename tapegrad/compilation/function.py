@@ -15,13 +15,14 @@ from typing import Any, NoReturn, overload
 import numpy as np
 
 from tapegrad import func
-from tapegrad.compilation import background, methods
-from tapegrad.compilation.arguments import NO_OTHERS, Others
+from tapegrad.compilation import background
+from tapegrad.compilation.events import methods
+from tapegrad.compilation.events.learner import Learner
 from tapegrad.compilation.explanation import Calls, Explanation
 from tapegrad.compilation.kinds import Kind, called_once, is_ordinary, learned, matched
-from tapegrad.compilation.lanes import PRODUCTS
-from tapegrad.compilation.learner import Learner
-from tapegrad.compilation.replaying import Replay, raise_refused, vouched_for
+from tapegrad.compilation.paths.lanes import PRODUCTS
+from tapegrad.compilation.replay.arguments import NO_OTHERS, Others
+from tapegrad.compilation.replay.replaying import Replay, raise_refused, vouched_for
 from tapegrad.compilation.wanted import (
     GRADIENT,
     LEFT_PRODUCT,

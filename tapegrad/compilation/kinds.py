@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.compilation.arguments import NO_OTHERS, Others
-from tapegrad.compilation.events import RESULT, Source
+from tapegrad.compilation.events.events import RESULT, Source
+from tapegrad.compilation.events.learner import Learner
 from tapegrad.compilation.explanation import Calls
-from tapegrad.compilation.learner import Learner
-from tapegrad.compilation.learning import Learning
-from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import HUGE
+from tapegrad.compilation.memory.pages import HUGE
 from tapegrad.compilation.pace import Pace
-from tapegrad.compilation.paths import UNTRIED, Computation, Path, Product
-from tapegrad.compilation.recorded import record_run
-from tapegrad.compilation.replaying import Replay
+from tapegrad.compilation.paths.learning import Learning
+from tapegrad.compilation.paths.matching import Matcher
+from tapegrad.compilation.paths.path import UNTRIED, Computation, Path, Product
+from tapegrad.compilation.paths.recorded import record_run
+from tapegrad.compilation.replay.arguments import NO_OTHERS, Others
+from tapegrad.compilation.replay.replaying import Replay
 from tapegrad.compilation.shortcuts import Shortcut
 from tapegrad.compilation.wanted import Wanted, direction_of
 from tapegrad.core.base import Handle, alias_of, is_expected, value_of, wrap

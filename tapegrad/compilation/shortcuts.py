@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tapegrad.compilation.arguments import Others
+from tapegrad.compilation.replay.arguments import Others
 from tapegrad.compilation.wanted import Wanted
 from tapegrad.core.compiled_methods import METH_FASTCALL, builtin
 from tapegrad.core.grad_mode import _enabled
@@ -17,11 +17,11 @@ from tapegrad.kernels.replay import layout
 from tapegrad.ops.forward import error_mode
 
 if TYPE_CHECKING:
-    from tapegrad.compilation.learning import Learning
-    from tapegrad.compilation.matching import Matcher
     from tapegrad.compilation.pace import Pace
-    from tapegrad.compilation.prepared import Prepared
-    from tapegrad.compilation.replaying import Replay
+    from tapegrad.compilation.paths.learning import Learning
+    from tapegrad.compilation.paths.matching import Matcher
+    from tapegrad.compilation.plans.prepared import Prepared
+    from tapegrad.compilation.replay.replaying import Replay
 
 Where = tuple[tuple[int, ...], bool]  # positions of arguments, and whether derivatives are given in a tuple
 

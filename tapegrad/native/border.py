@@ -20,9 +20,9 @@ from numba.extending import box, intrinsic, register_model
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
-from tapegrad.native import forms
-from tapegrad.native.algebra import Spec, components
-from tapegrad.native.annotations import (
+from tapegrad.native.arrays.arrays import is_active_array, is_complex_array
+from tapegrad.native.emission.algebra import Spec, components
+from tapegrad.native.emission.annotations import (
     Builder,
     Context,
     DataModelManager,
@@ -33,10 +33,10 @@ from tapegrad.native.annotations import (
     TypingContext,
     Value,
 )
-from tapegrad.native.arrays import is_active_array, is_complex_array
-from tapegrad.native.complex_arrays import view_of, view_type
-from tapegrad.native.complexes import ActiveComplex
-from tapegrad.native.scalar import Active, Expression, is_active
+from tapegrad.native.library.complex_arrays import view_of, view_type
+from tapegrad.native.numbers.complexes import ActiveComplex
+from tapegrad.native.numbers.scalar import Active, Expression, is_active
+from tapegrad.native.twins import forms
 
 if TYPE_CHECKING:
     from numba.core.pythonapi import _BoxContext as BoxContext

@@ -14,8 +14,8 @@ from numba.core import types
 from numba.core.errors import NumbaError
 
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native.annotations import Compiled, Differentiable, Type
 from tapegrad.native.border import REAL, crosses
+from tapegrad.native.emission.annotations import Compiled, Differentiable, Type
 
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _MET_BEFORE = re.compile(r"During: typing of [^\n]*\n(?=During: typing of )")

@@ -23,11 +23,10 @@ from tapegrad.core.inplace import write
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.kernels import abi
 from tapegrad.kernels.words import Address
-from tapegrad.native import border, explain, runtime
-from tapegrad.native.annotations import Code, Compiled, Type
-from tapegrad.native.captured import hold, once, source_of
-from tapegrad.native.overlap import copying
-from tapegrad.native.preaccumulate import mark
+from tapegrad.native import border, explain
+from tapegrad.native.analysis.captured import hold, once, source_of
+from tapegrad.native.arrays.overlap import copying
+from tapegrad.native.emission.annotations import Code, Compiled, Type
 from tapegrad.native.segment import (
     CALL,
     Input,
@@ -39,8 +38,10 @@ from tapegrad.native.segment import (
     outputs_of,
     rebuilt,
 )
-from tapegrad.native.stored import Stored
+from tapegrad.native.tapes import runtime
+from tapegrad.native.tapes.stored import Stored
 from tapegrad.native.twin import twin_of, twins_of
+from tapegrad.native.twins.preaccumulate import mark
 from tapegrad.ops.complexes import pair
 from tapegrad.tape.record import slot
 from tapegrad.tape.tape import outgrow

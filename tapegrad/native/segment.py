@@ -28,11 +28,12 @@ from tapegrad.core.base import TensorOrArray
 from tapegrad.errors import GraphFreedError, MutationError, UnsupportedOpError
 from tapegrad.kernels import abi
 from tapegrad.kernels.words import Address
-from tapegrad.native import border, explain, runtime
-from tapegrad.native.algebra import MARKED, Spec, components
-from tapegrad.native.annotations import Differentiable
-from tapegrad.native.record import KIND_WORDS, LEAVES, SIZE
-from tapegrad.native.tape import BASE, COUNT, END, STATE_WORDS, TOP
+from tapegrad.native import border, explain
+from tapegrad.native.emission.algebra import MARKED, Spec, components
+from tapegrad.native.emission.annotations import Differentiable
+from tapegrad.native.tapes import runtime
+from tapegrad.native.tapes.record import KIND_WORDS, LEAVES, SIZE
+from tapegrad.native.tapes.tape import BASE, COUNT, END, STATE_WORDS, TOP
 from tapegrad.native.twin import primal_of, twin_of, twins_of
 from tapegrad.ops.primitive import Attributes, Primitive
 from tapegrad.tape.tape import checksum

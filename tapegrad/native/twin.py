@@ -1,9 +1,9 @@
 """The recording twin of a compiled function: the same code, compiled once more for active numbers.
 
-Numba's own pipeline does it (`tapegrad.native.compiler`), with two passes of ours. Before types are inferred,
+Numba's own pipeline does it (`tapegrad.native.twins.compiler`), with two passes of ours. Before types are inferred,
 calls go to twins, arrays that are made hold active numbers, and what is assigned to a variable ends a
 statement. After, operations on arrays that Numba cannot lower for active numbers go to functions of
-`tapegrad.native.arrays`.
+`tapegrad.native.arrays.arrays`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from numba.core.ir_utils import build_definitions
 from numba.experimental.jitclass.base import JitClassType
 from numba.np.numpy_support import from_dtype
 
-from tapegrad.native import activity, arrays, border, forms, functions
-from tapegrad.native import complex_arrays as _complex_arrays  # noqa: F401  (they add to functions)
-from tapegrad.native import factors as _factors  # noqa: F401
-from tapegrad.native import linear as _linear  # noqa: F401
-from tapegrad.native import loop as _loop  # noqa: F401
-from tapegrad.native import norms as _norms  # noqa: F401
-from tapegrad.native import rows as _rows  # noqa: F401
-from tapegrad.native import sequences as _sequences  # noqa: F401
-from tapegrad.native.algebra import Spec
-from tapegrad.native.annotations import (
+from tapegrad.native import border
+from tapegrad.native.analysis import activity
+from tapegrad.native.analysis.captured import conflict, recursive
+from tapegrad.native.analysis.promotion import Aliases, base
+from tapegrad.native.arrays import arrays
+from tapegrad.native.arrays.argument_arrays import ArgumentArray
+from tapegrad.native.arrays.counting import counted, written, zeros
+from tapegrad.native.arrays.reading import Reading, is_expression, makes_zeros, whole_of
+from tapegrad.native.arrays.storing import store
+from tapegrad.native.emission.algebra import Spec
+from tapegrad.native.emission.annotations import (
     Block,
     Code,
     CompilerState,
@@ -41,20 +42,15 @@ from tapegrad.native.annotations import (
     Type,
     Variable,
 )
-from tapegrad.native.argument_arrays import ArgumentArray
-from tapegrad.native.captured import conflict, recursive
-from tapegrad.native.compiler import PASSES
-from tapegrad.native.compiler import primal_of as primal_of  # from here they come with their passes
-from tapegrad.native.compiler import token as token
-from tapegrad.native.compiler import twin_of as twin_of
-from tapegrad.native.counting import counted, written, zeros
-from tapegrad.native.loading import checkpoint_loop
-from tapegrad.native.operators import promote, statement, value_of
-from tapegrad.native.preaccumulate import twins_of as twins_of
-from tapegrad.native.promotion import Aliases, base
-from tapegrad.native.reading import Reading, is_expression, makes_zeros, whole_of
-from tapegrad.native.scalar import PASSIVE, is_active
-from tapegrad.native.squares import (
+from tapegrad.native.library import complex_arrays as _complex_arrays  # noqa: F401  (they add to functions)
+from tapegrad.native.library import factors as _factors  # noqa: F401
+from tapegrad.native.library import functions
+from tapegrad.native.library import linear as _linear  # noqa: F401
+from tapegrad.native.library import loop as _loop  # noqa: F401
+from tapegrad.native.library import norms as _norms  # noqa: F401
+from tapegrad.native.library import rows as _rows  # noqa: F401
+from tapegrad.native.library import sequences as _sequences  # noqa: F401
+from tapegrad.native.library.squares import (
     Square,
     inner_since,
     inner_with,
@@ -65,7 +61,15 @@ from tapegrad.native.squares import (
     where_zero,
     zeros_of,
 )
-from tapegrad.native.storing import store
+from tapegrad.native.loading import checkpoint_loop
+from tapegrad.native.numbers.operators import promote, statement, value_of
+from tapegrad.native.numbers.scalar import PASSIVE, is_active
+from tapegrad.native.twins import forms
+from tapegrad.native.twins.compiler import PASSES
+from tapegrad.native.twins.compiler import primal_of as primal_of  # from here they come with their passes
+from tapegrad.native.twins.compiler import token as token
+from tapegrad.native.twins.compiler import twin_of as twin_of
+from tapegrad.native.twins.preaccumulate import twins_of as twins_of
 
 MADE = (np.zeros, np.empty, np.ones)  # functions that make arrays; their dtype is argument 1
 PLACE = {np.zeros_like: 1, np.empty_like: 1, np.ones_like: 1, np.identity: 1, np.full_like: 2, np.full: 2}

@@ -437,7 +437,7 @@ def elementwise(
     math : function, optional
         That of Python's module, by which compiled code computes its value.
     llvm : str, optional
-        The instruction or intrinsic for its value, see `native.algebra`; instead of `math`.
+        The instruction or intrinsic for its value, see `native.emission.algebra`; instead of `math`.
     scalar : function, optional
         Its value in compiled code told in other ops and np.where; instead of `math`. Where all three are
         left out Numba compiles `forward`.

@@ -24,9 +24,9 @@ import numpy as np
 from numba import njit
 
 import tapegrad as tg
-from tapegrad.native import runtime
-from tapegrad.native.algebra import components
+from tapegrad.native.emission.algebra import components
 from tapegrad.native.segment import Recording, entering, sweep
+from tapegrad.native.tapes import runtime
 from tapegrad.native.twin import twin_of
 
 from .native_programs import cases, lotka_volterra, rosenbrock

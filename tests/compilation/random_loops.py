@@ -13,7 +13,7 @@ import types
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.compilation import rolling
+from tapegrad.compilation.plans import rolling
 
 from .test_hostile import array_of, outcome
 

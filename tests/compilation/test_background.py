@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, learner, learning, paths
+from tapegrad.compilation import background
+from tapegrad.compilation.events import learner
+from tapegrad.compilation.paths import learning
+from tapegrad.compilation.paths import path as paths
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
 from tests.tiers import every
@@ -635,7 +638,8 @@ def test_nothing_grows_with_calls_that_change_their_way():
 FORK = """
 import os, threading, time
 import numpy as np, tapegrad as tg
-from tapegrad.compilation import background, learning
+from tapegrad.compilation import background
+from tapegrad.compilation.paths import learning
 real, reached = learning.Program, threading.Event()
 def program(*args, **names):
     reached.set()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import learner, methods
-from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.memory import LARGE
+from tapegrad.compilation.events import learner, methods
+from tapegrad.compilation.memory.pages import LARGE
+from tapegrad.compilation.paths.matching import Matcher
 from tapegrad.core.dispatch import COPIED
 from tapegrad.kernels import abi
 from tapegrad.numpy_api import tables

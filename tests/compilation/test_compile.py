@@ -18,11 +18,13 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.compilation import kinds, learner, learning
-from tapegrad.compilation.learning import MOST_PATHS
-from tapegrad.compilation.loops import BUFFERED
-from tapegrad.compilation.matching import Matcher
-from tapegrad.compilation.reverse import FEW
+from tapegrad.compilation import kinds
+from tapegrad.compilation.events import learner
+from tapegrad.compilation.paths import learning
+from tapegrad.compilation.paths.learning import MOST_PATHS
+from tapegrad.compilation.paths.matching import Matcher
+from tapegrad.compilation.programs.reverse import FEW
+from tapegrad.compilation.rows.loops import BUFFERED
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.expected import expected
 from tapegrad.errors import GradientError, MutationError, ShapeError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import copies as module
-from tapegrad.compilation.copies import MOST_RESTS, SUMMED, Copies
+from tapegrad.compilation.programs import copies as module
+from tapegrad.compilation.programs.copies import MOST_RESTS, SUMMED, Copies
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi
 

@@ -16,24 +16,16 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd.traced_rules import MOST_TRACED
-from tapegrad.compilation import (
-    arena,
-    background,
-    fusing,
-    handing,
-    memory,
-    pace,
-    plan,
-    planning,
-    scheduling,
-    stretching,
-    subnormals,
-)
-from tapegrad.compilation.fusing import CHUNK, UNROLLED
-from tapegrad.compilation.paths import MOST_PLANS
-from tapegrad.compilation.rows import OFTEN, Rows
-from tapegrad.compilation.scheduling import MOST_PARTS, MOST_TASKS
-from tapegrad.compilation.staging import Stages
+from tapegrad.compilation import background, pace
+from tapegrad.compilation.memory import arena
+from tapegrad.compilation.memory import pages as memory
+from tapegrad.compilation.paths.path import MOST_PLANS
+from tapegrad.compilation.plans import handing, plan, planning, scheduling
+from tapegrad.compilation.plans.scheduling import MOST_PARTS, MOST_TASKS
+from tapegrad.compilation.rows import fusing, stretching, subnormals
+from tapegrad.compilation.rows.fusing import CHUNK, UNROLLED
+from tapegrad.compilation.rows.rows import OFTEN, Rows
+from tapegrad.compilation.rows.staging import Stages
 from tapegrad.kernels import abi, assembly, cache
 from tapegrad.kernels.replay.layout import PROGRAM_BLOCK, SCALED_BY, SHORT_ROW
 from tapegrad.scipy import special

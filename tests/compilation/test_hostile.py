@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.compilation import memory
+from tapegrad.compilation.memory import pages as memory
 from tests.tiers import every
 
 from . import (  # noqa: F401

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import in_place
-from tapegrad.compilation.in_place import FEWER
+from tapegrad.compilation.programs import in_place
+from tapegrad.compilation.programs.in_place import FEWER
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import SUMMED

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import lanes, rows
-from tapegrad.compilation.lanes import FEWEST, LANES
+from tapegrad.compilation.paths import lanes
+from tapegrad.compilation.paths.lanes import FEWEST, LANES
+from tapegrad.compilation.rows import rows
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tests.tiers import every

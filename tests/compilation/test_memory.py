@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import learner, memory
-from tapegrad.compilation.computing import MOST_BESIDE
-from tapegrad.compilation.events import NARROW, Column
-from tapegrad.compilation.memory import CHUNK, HUGE, LARGE, Pages, Releases, give_back
-from tapegrad.compilation.steps import FORGOTTEN, NOTHING
-from tapegrad.compilation.values import LINE, PACKED, SHEET, Packed
+from tapegrad.compilation.events import learner
+from tapegrad.compilation.events.events import NARROW, Column
+from tapegrad.compilation.memory import pages as memory
+from tapegrad.compilation.memory.pages import CHUNK, HUGE, LARGE, Pages, Releases, give_back
+from tapegrad.compilation.memory.values import LINE, PACKED, SHEET, Packed
+from tapegrad.compilation.rows.computing import MOST_BESIDE
+from tapegrad.compilation.rows.steps import FORGOTTEN, NOTHING
 from tapegrad.kernels import abi, state
 from tapegrad.kernels.replay.layout import HELD_BYTES, SHADOWED
 

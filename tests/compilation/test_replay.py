@@ -21,10 +21,10 @@ from scipy import special
 
 import tapegrad as tg
 import tapegrad.scipy as ts
-from tapegrad.compilation import state
-from tapegrad.compilation.comparing import GET_OF_CLASS, MISSING, Check, Entry, is_same_kind
-from tapegrad.compilation.copies import SUMMED
-from tapegrad.compilation.replaying import MOST_IN_VAIN, MOST_NAMED
+from tapegrad.compilation.programs.copies import SUMMED
+from tapegrad.compilation.replay import state
+from tapegrad.compilation.replay.comparing import GET_OF_CLASS, MISSING, Check, Entry, is_same_kind
+from tapegrad.compilation.replay.replaying import MOST_IN_VAIN, MOST_NAMED
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tapegrad.scipy import optimize

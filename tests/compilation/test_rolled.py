@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import background, planning, repeats, rolling
-from tapegrad.compilation.repeats import FEWEST_TURNS, LONGEST_TURN, MOST_ELEMENTS, Repeat, find_repeats
-from tapegrad.compilation.rolling import FEWEST_ROWS
+from tapegrad.compilation import background
+from tapegrad.compilation.plans import planning, repeats, rolling
+from tapegrad.compilation.plans.repeats import FEWEST_TURNS, LONGEST_TURN, MOST_ELEMENTS, Repeat, find_repeats
+from tapegrad.compilation.plans.rolling import FEWEST_ROWS
 from tapegrad.kernels import abi, assembly
 from tests.tiers import thinned
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import rolling
-from tapegrad.compilation.repeats import MOST_ELEMENTS
-from tapegrad.compilation.rolling import MOST_ENDS, Rolled
+from tapegrad.compilation.plans import rolling
+from tapegrad.compilation.plans.repeats import MOST_ELEMENTS
+from tapegrad.compilation.plans.rolling import MOST_ENDS, Rolled
 from tapegrad.kernels import abi
 from tests.compilation.test_rolled import compiled, same
 

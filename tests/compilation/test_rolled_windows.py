@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from numpy.lib.array_utils import byte_bounds
 
-from tapegrad.compilation import repeats, rolling
-from tapegrad.compilation.repeats import Part
-from tapegrad.compilation.rolling import FEWEST_ROWS
-from tapegrad.compilation.rows import Rows
+from tapegrad.compilation.plans import repeats, rolling
+from tapegrad.compilation.plans.repeats import Part
+from tapegrad.compilation.plans.rolling import FEWEST_ROWS
+from tapegrad.compilation.rows.rows import Rows
 from tapegrad.kernels import abi
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")

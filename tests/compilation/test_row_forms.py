@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import memory, program
+from tapegrad.compilation.memory import pages as memory
+from tapegrad.compilation.programs import program
 from tapegrad.kernels import abi
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation.stand_ins import StandIns, from_addresses
+from tapegrad.compilation.events.stand_ins import StandIns, from_addresses
 from tapegrad.kernels import abi
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")

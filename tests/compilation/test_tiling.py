@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import plan, tiling
-from tapegrad.compilation.scheduling import splits
+from tapegrad.compilation.plans import plan, tiling
+from tapegrad.compilation.plans.scheduling import splits
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tests.tiers import every

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compilation import memory, rows
-from tapegrad.compilation.packing import pack, unpack
-from tapegrad.compilation.waiting import Waiting
+from tapegrad.compilation.memory import pages as memory
+from tapegrad.compilation.paths.waiting import Waiting
+from tapegrad.compilation.rows import rows
+from tapegrad.compilation.rows.packing import pack, unpack
 from tapegrad.kernels import abi
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")

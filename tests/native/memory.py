@@ -5,7 +5,7 @@ import operator
 
 import pytest
 
-from tapegrad.native import runtime
+from tapegrad.native.tapes import runtime
 
 
 def counted(call, times=1):

@@ -8,7 +8,7 @@ import importlib.machinery
 import sys
 from pathlib import Path
 
-BLOCK = 256  # as `tapegrad.native.array_layout`, which is not loaded before it is broken
+BLOCK = 256  # as `tapegrad.native.arrays.array_layout`, which is not loaded before it is broken
 ROOT = Path(__file__).parents[2] / "tapegrad" / "native"
 
 # By name: a module of `tapegrad.native`, a part of its text that is there once, and what stands in its place.

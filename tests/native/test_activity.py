@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native import activity
-from tapegrad.native.activity import Activity
+from tapegrad.native.analysis import activity
+from tapegrad.native.analysis.activity import Activity
 
 T = np.linspace(-1.0, 1.0, 5)
 X = np.array([0.3, -0.7, 1.1])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native.argument_arrays import ArgumentArray
-from tapegrad.native.array_layout import BLOCK
-from tapegrad.native.reading import read_by_expressions
+from tapegrad.native.arrays.argument_arrays import ArgumentArray
+from tapegrad.native.arrays.array_layout import BLOCK
+from tapegrad.native.arrays.reading import read_by_expressions
 from tests.native.memory import counted
 from tests.native.test_expressions import compare
 

@@ -13,7 +13,8 @@ from numba import njit
 import tapegrad as tg
 from tapegrad.autograd import loops
 from tapegrad.errors import UnsupportedOpError
-from tapegrad.native import loop, tape
+from tapegrad.native.library import loop
+from tapegrad.native.tapes import tape
 
 CALLS = [0, 1 << 60]  # how many there were, and at which one fails
 

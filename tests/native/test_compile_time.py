@@ -13,7 +13,7 @@ from numba.core.registry import cpu_target
 import tapegrad as tg
 from tapegrad import progress
 from tapegrad.kernels import cache
-from tapegrad.native import array_records
+from tapegrad.native.library import array_records
 
 from ..benchmarks.compile import Processes
 

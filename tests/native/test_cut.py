@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tapegrad.native.cut import fewest
+from tapegrad.native.emission.cut import fewest
 
 pytestmark = pytest.mark.quick
 

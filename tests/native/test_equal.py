@@ -13,10 +13,13 @@ from numba.core.registry import cpu_target
 
 import tapegrad as tg
 from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS
-from tapegrad.native import arrays, functions, operators, twin  # noqa: F401  (they add to the tables)
-from tapegrad.native.algebra import CLIP, OPS
-from tapegrad.native.algebra import row as row_of
-from tapegrad.native.complexes import OF_COMPLEX
+from tapegrad.native import twin  # noqa: F401  (they add to the tables)
+from tapegrad.native.arrays import arrays  # noqa: F401  (they add to the tables)
+from tapegrad.native.emission.algebra import CLIP, OPS
+from tapegrad.native.emission.algebra import row as row_of
+from tapegrad.native.library import functions  # noqa: F401  (they add to the tables)
+from tapegrad.native.numbers import operators  # noqa: F401  (they add to the tables)
+from tapegrad.native.numbers.complexes import OF_COMPLEX
 
 ONE = [[0.0], [-0.0], [1.0], [-1.0], [0.5]]
 INFINITE = [[np.inf], [-np.inf]]

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tapegrad as tg
-from tapegrad.native.array_layout import BLOCK
-from tapegrad.native.buffers import LARGE, LARGEST
+from tapegrad.native.arrays.array_layout import BLOCK
+from tapegrad.native.tapes.buffers import LARGE, LARGEST
 from tests.native.memory import counted
 
 once = functools.cache(tg.njit)  # compiled for all sizes of arrays that a function is called with

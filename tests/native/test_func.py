@@ -12,8 +12,8 @@ from scipy.optimize import rosen_hess, rosen_hess_prod
 
 import tapegrad as tg
 from tapegrad.errors import DTypeError, UnsupportedOpError
-from tapegrad.native import jacobian
-from tapegrad.native.derivative import LANES
+from tapegrad.native.derivatives import jacobian
+from tapegrad.native.derivatives.derivative import LANES
 
 
 @tg.njit
@@ -86,7 +86,7 @@ def test_arguments_in_another_order():
 
 
 def test_errors_give_the_tape_back():
-    from tapegrad.native import runtime
+    from tapegrad.native.tapes import runtime
 
     both = tg.func.value_and_grad(scaled, (0, 1))
     both(1.0, np.ones(2), 1.0)
@@ -248,7 +248,7 @@ def test_jacobian_of_several_results(monkeypatch):
     """One recording and one sweep for four elements, whichever result they are of; built as the result is."""
     calls, x = [], np.linspace(0.2, 1.0, 3)
     monkeypatch.setattr(
-        "tapegrad.native.jacobian._rows", lambda *args, of=jacobian._rows: calls.append(1) or of(*args)
+        "tapegrad.native.derivatives.jacobian._rows", lambda *args, of=jacobian._rows: calls.append(1) or of(*args)
     )
     found, plain = (tg.func.jacobian(f)(x, 2.0) for f in (tg.njit(nested), nested))
     assert len(calls) == 1 and type(found) is tuple and type(found[1]) is tuple
@@ -329,7 +329,7 @@ def test_power_series_of_the_gamma_function_beside_mpmath(x):
 def test_polygamma_beside_scipy():
     from scipy.special import polygamma as expected
 
-    from tapegrad.native.gammas import polygamma
+    from tapegrad.native.emission.gammas import polygamma
 
     for order in range(6):
         x = np.concatenate([np.geomspace(1e-3, 1e4, 200), [5.5, 60.25]])

@@ -12,8 +12,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.native import segment
-from tapegrad.native.linear import ELIMINATED
-from tapegrad.native.tape import SLOTS
+from tapegrad.native.library.linear import ELIMINATED
+from tapegrad.native.tapes.tape import SLOTS
 from tapegrad.ops.triangles import BLOCK
 from tests.native.test_expressions import once
 

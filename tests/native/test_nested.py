@@ -146,7 +146,7 @@ def test_series_and_loops_with_checkpoints():
 
 
 def test_what_a_derivative_read_may_be_written_to_and_tapes_are_given_back():
-    from tapegrad.native import runtime
+    from tapegrad.native.tapes import runtime
 
     @tg.njit
     def f(x, weights):

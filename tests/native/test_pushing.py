@@ -6,7 +6,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.errors import ShapeError, UnsupportedOpError
-from tapegrad.native.derivative import LANES
+from tapegrad.native.derivatives.derivative import LANES
 
 from .memory import assert_given_back
 

@@ -10,9 +10,9 @@ from numba.experimental import jitclass
 from numba.extending import overload, overload_attribute
 
 import tapegrad as tg
-from tapegrad.native import record
 from tapegrad.native.segment import Recording, entering
-from tapegrad.native.tape import BASE, TOP
+from tapegrad.native.tapes import record
+from tapegrad.native.tapes.tape import BASE, TOP
 from tapegrad.native.twin import twin_of
 from tests.benchmarks import native_programs as programs
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native.linear import FACTORED, SUBSTITUTED
+from tapegrad.native.library.linear import FACTORED, SUBSTITUTED
 from tapegrad.ops.lapack import SMALL
 from tests.native.test_expressions import once
 

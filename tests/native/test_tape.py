@@ -15,7 +15,8 @@ import pytest
 from numba import typeof
 
 import tapegrad as tg
-from tapegrad.native import border, runtime, tape
+from tapegrad.native import border
+from tapegrad.native.tapes import runtime, tape
 from tapegrad.native.twin import twin_of
 
 ROOT = Path(__file__).parents[2]

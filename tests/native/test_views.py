@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.native.array_layout import BLOCK
+from tapegrad.native.arrays.array_layout import BLOCK
 from tests.native.memory import counted
 from tests.native.test_expressions import compare
 

@@ -9,8 +9,8 @@ from numba.core.compiler import run_frontend
 from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
-from tapegrad.native.array_layout import BLOCK
-from tapegrad.native.reading import Reading
+from tapegrad.native.arrays.array_layout import BLOCK
+from tapegrad.native.arrays.reading import Reading
 from tests.native.test_expressions import compare, once
 
 

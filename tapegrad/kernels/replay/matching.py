@@ -1,7 +1,7 @@
 """Compiled: an op that a program expects: nothing is computed, its operands are noted.
 
 The program's events (see `layout`) say which op comes next, on what. Whatever differs is left to Python
-(`tapegrad.compilation.matching`).
+(`tapegrad.compilation.paths.matching`).
 """
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8

@@ -1,0 +1,396 @@
+"""What a function does to Tensors: its operations, in order, learned from a call that is recorded."""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from tapegrad.compilation.events.methods import MEANT, UPDATES
+from tapegrad.compilation.events.passive import Operation, Passive
+from tapegrad.compilation.memory.values import Packed, Values
+from tapegrad.core.base import Handle
+from tapegrad.core.functions import BY_SHAPES
+from tapegrad.kernels.replay import layout
+from tapegrad.ops import MEANING, REGISTRY
+from tapegrad.ops.primitive import Attributes, Elementwise, Linear, Reduction
+from tapegrad.tensor import Operand
+
+POWER = MEANING[np.power]
+PARTS = MEANING[np.real], MEANING[np.imag]  # copies, where NumPy has views
+RESHAPE = REGISTRY["reshape"]
+ELEMENT = REGISTRY["element"]
+VIEWING = ("part", "whole")  # windows of ops that give views
+SEEING: set[Operation] = {RESHAPE, ELEMENT, REGISTRY["broadcast_to"]}  # what gives views, 0-d or of 0-d
+SEEING |= {op for op in REGISTRY.values() if isinstance(op, Linear) and op.window in VIEWING}
+WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
+PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
+PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
+NARROW = 1 << 16  # objects whose numbers two bytes have
+UNKNOWN = object()
+NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
+PYTHON_S = (int, float, bool, complex)  # numbers that have the dtype of what they are combined with
+NUMBERS = (float, int, np.floating, np.integer, np.complexfloating, complex)
+
+
+class Unlearnable(Exception):
+    """A call does what no program is made of; the text says what."""
+
+
+def is_number_view(event: Event, x: np.ndarray) -> bool:
+    """Whether an event gives a view of its operand, if that is an array to NumPy, one of which is 0-d."""
+    if event.op not in SEEING or event.writes is not None or (x.ndim and event.value.ndim):
+        return False
+    if event.op is RESHAPE:
+        return bool(x.ndim or event.value.ndim)  # else it is a copy
+    index = event.attrs.get("index")
+    return event.op is not ELEMENT or (any(i is ... for i in index) if type(index) is tuple else index is ...)
+
+
+class Source(NamedTuple):
+    """An operand: the `ARGUMENT` or `RESULT` of a number, or a value without history.
+
+    Of those a `LIVE` one may be another number or array at each call; a `FIXED` one, such as an exponent, is
+    not. An operand of another event, of both numbers, is `SHARED`.
+    """
+
+    kind: int
+    value: Any
+
+
+ARGUMENT, RESULT, LIVE, FIXED, SHARED = range(5)
+
+
+class Several(NamedTuple):
+    """Operands in a list or a tuple."""
+
+    kind: type
+    parts: tuple[Any, ...]
+
+
+class Brought(NamedTuple):
+    """A number or an array that a call brings, by the operand that it is of which of the call's events."""
+
+    operand: int
+    event: int = 0
+
+
+class Called(NamedTuple):
+    """A call of a function of NumPy's, or a method, that means an op: operands as sources, all else as given.
+
+    The op of an operator in place is followed by the one that `writes` its result to the first argument.
+    Any other call may be of several `events`, one after the other, of which one gives the result, or some
+    those that it gives in a list or tuple, its `kind`; `results` are their numbers. Operands that are none of
+    its arguments, by event and number, are `constants`. A result without axes may be one of NumPy's arrays.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    writes: bool = False
+    events: int = 1
+    results: tuple[int, ...] = (0,)
+    kind: type | None = None
+    constants: tuple[tuple[int, int, Any], ...] = ()
+    is_array: bool = False
+
+    def arguments(self) -> list[Any]:
+        """Return its arguments one by one."""
+        every = (*self.args, *self.kwargs.values())
+        return [y for x in every for y in (x.parts if type(x) is Several else (x,))]
+
+    def brought(self) -> set[tuple[int, int]]:
+        """Which operands its arguments are, by event and number."""
+        return {(x.event, x.operand) for x in self.arguments() if type(x) is Brought}
+
+    def replaced(self, function: Callable[[Any], Any]) -> Called:
+        """Return the call with what a function makes of its arguments."""
+        kwargs = {name: function(x) for name, x in self.kwargs.items()}
+        return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
+
+
+def WRITE() -> None:
+    """Stands for the function that is called where an operation writes to a Tensor."""
+
+
+class Event(NamedTuple):
+    """An operation: op, operands, attributes, what it gave, whether that is a view, how it was called.
+
+    Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
+    call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
+    A view may be one of `several` that one call made. Places of elements may be told by a function of the
+    operand, their `order`. Of an invalid value the operation warns in the words `told`, if there are some.
+    """
+
+    op: Any  # a Primitive, or Passive
+    operands: tuple[Source, ...]
+    attrs: Attributes
+    value: Any
+    is_view: bool
+    call: Called | None = None
+    known: bool = True
+    writes: int | None = None
+    several: bool = False
+    order: Callable[..., Any] | None = None
+    told: str = ""
+
+
+class Column:
+    """Objects of which many are one of a few: a table of these, and numbers of them."""
+
+    def __init__(self) -> None:
+        self._table: list[Any] = []
+        self._numbers = array("H")
+        self._known: dict[int, int] = {}  # numbers of those in the table, by ids
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._table.__getitem__, self._numbers)
+
+    def __getitem__(self, k: int) -> Any:
+        return self._table[self._numbers[k]]
+
+    def __setitem__(self, k: int, x: Any) -> None:
+        if self[k] is not x:
+            number = self._number(x)
+            self._numbers[k] = number
+
+    def __copy__(self) -> Column:
+        out = Column()
+        out._table, out._numbers, out._known = self._table[:], self._numbers[:], self._known.copy()
+        return out
+
+    def append(self, x: Any) -> None:
+        """Add an object."""
+        number = self._number(x)
+        self._numbers.append(number)
+
+    def settle(self) -> None:
+        """Know no more which objects there are, so that those that come have places of their own."""
+        self._known = {}
+        self._numbers = self._numbers[:]  # without room for more
+
+    def _number(self, x: Any) -> int:
+        number = self._known.setdefault(id(x), len(self._table))
+        if number == len(self._table):
+            self._table.append(x)
+            if number == NARROW and self._numbers.typecode == "H":
+                self._numbers = array("i", self._numbers)
+        return number
+
+
+class Events(Sequence[Event]):
+    """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
+
+    Parameters
+    ----------
+    events
+        The first ones.
+    are_many
+        Whether there will be so many that small values are to be packed.
+
+    Attributes
+    ----------
+    ops, attrs, values
+        What they are, and gave.
+    sources
+        Their operands that are neither arguments nor results, in order.
+    addresses
+        Where the Tensors of their results were in the call that was learned from, if there was one.
+    """
+
+    def __init__(self, events: Iterable[Event] = (), are_many: bool = False) -> None:
+        self.ops, self.attrs = Column(), Column()
+        self.values: Values | Packed = Packed() if are_many else Values()
+        self.sources: list[Source] = []
+        self.addresses = array("q")
+        self._starts, self._operands = array("i", [0]), array("i")  # see `places`
+        self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
+        self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
+        self.add_operand = self._operands.append  # of the next operation, by its place
+        for event in events:
+            self.append(event)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(self._event, range(len(self)))
+
+    @overload
+    def __getitem__(self, k: int) -> Event: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[Event]: ...
+    def __getitem__(self, k: Any) -> Any:
+        found = range(len(self))[k]
+        return self._event(found) if type(found) is int else [*map(self._event, found)]
+
+    def _event(self, k: int) -> Event:
+        at, operands = self._latest
+        if at != k:
+            sources, made = self.sources, Source._make
+            found = [
+                sources[x // OPERAND_KINDS]
+                if x % OPERAND_KINDS == LIVE
+                else made((x % OPERAND_KINDS, x // OPERAND_KINDS))
+                for x in self.places(k)
+            ]
+            operands = tuple(found)
+            self._latest = k, operands
+        more = self._more.get(k, NO_MORE)
+        return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
+
+    def places(self, k: int) -> Sequence[int]:
+        """Return where operands are: `OPERAND_KINDS` times a number, or place in `sources`, and the kind."""
+        return self._operands[self._starts[k] : self._starts[k + 1]]
+
+    def is_plain(self, k: int) -> bool:
+        """Whether an operation has no attributes, and there is but how it was called to say of it besides."""
+        more = self._more.get(k)
+        return not self.attrs[k] and (more is None or (more[0], *more[2:]) == PLAIN)
+
+    def call(self, k: int) -> Called | None:
+        """How an operation was called."""
+        more = self._more.get(k)
+        return None if more is None else more[1]
+
+    def is_known(self, k: int) -> bool:
+        """Whether it is known what an operation gave."""
+        more = self._more.get(k)
+        return more is None or more[2]
+
+    def unusual(self) -> Iterator[tuple[int, Event]]:
+        """Give the operations of which there is more to say, with their numbers."""
+        return ((k, self._event(k)) for k in sorted(self._more))
+
+    def append(self, event: Event) -> None:
+        """Add an operation."""
+        for source in event.operands:
+            known = source.kind < LIVE
+            self.add_operand(OPERAND_KINDS * source.value + source.kind if known else self.bring(source))
+        self.add(event.op, event.attrs, event.value)
+        if event[4:] != NO_MORE:
+            self._more[len(self) - 1] = event[4:]
+
+    def add(self, op: Any, attrs: Attributes, value: Any) -> None:
+        """Add an operation of which there is no more to say, behind its operands."""
+        self._starts.append(len(self._operands))
+        self.ops.append(op)
+        self.attrs.append(attrs)
+        self.values.append(value)
+
+    def bring(self, source: Source) -> int:
+        """The place of an operand that is neither argument nor result."""
+        self.sources.append(source)
+        return OPERAND_KINDS * (len(self.sources) - 1) + LIVE
+
+    def __setitem__(self, k: int, event: Event) -> None:
+        """Say what an operation is, of as many operands, which are sources again where they were."""
+        for source, place in zip(event.operands, self.places(k), strict=True):
+            if place % OPERAND_KINDS == LIVE:
+                self.sources[place // OPERAND_KINDS] = source
+        self.attrs[k], self.values[k], self._latest = event.attrs, event.value, (-1, ())
+        self._more[k] = event[4:]
+        if event[4:] == NO_MORE:
+            del self._more[k]
+
+    def settle(self) -> None:
+        """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
+        self._more = dict(zip(array("q", self._more), self._more.values(), strict=True))
+        self.ops.settle()
+        self.attrs.settle()
+
+    def copy(self) -> Events:
+        """Return the same operations, of which others may be said."""
+        out = Events()
+        for name, column in vars(self).items():
+            setattr(out, name, copy.copy(column))
+        out.add_operand = out._operands.append
+        return out
+
+
+NO_MORE = Event(None, (), NO_ATTRIBUTES, None, False)[4:]
+PLAIN = NO_MORE[0], *NO_MORE[2:]  # but for the call
+OPERAND_KINDS = 3  # of operands, of which all but arguments and results are one here
+
+
+def means(function: Callable[..., Any], op: Operation) -> bool:
+    """Whether a call of a function, or of a method, that was one op is that op whatever the values are."""
+    meant: Any = MEANT.get(function, function)
+    known = meant in op.functions or meant in BY_SHAPES or meant in UPDATES
+    return known and is_without_errors(op)
+
+
+def is_by_shapes(function: Callable[..., Any]) -> bool:
+    """Whether a function, or a method, applies the same ops to all values of the same shapes and dtypes."""
+    return MEANT.get(function, function) in BY_SHAPES
+
+
+def is_without_errors(op: Operation) -> bool:
+    """Whether an op raises no error for operands of shapes that it has been applied to."""
+    return isinstance(op, WITHOUT_ERRORS) or op in PRODUCTS
+
+
+def activity(events: Events) -> Sequence[int]:
+    """Of which events the results depend on the arguments."""
+    active = bytearray()
+    for k, op in enumerate(events.ops):
+        depends = False
+        for x in events.places(k):
+            kind = x % OPERAND_KINDS
+            depends = depends or kind == ARGUMENT or (kind == RESULT and active[x // OPERAND_KINDS] != 0)
+        active.append(depends and not isinstance(op, Passive))
+    return active
+
+
+def is_active(source: Source, active: Sequence[int]) -> bool:
+    """Whether an operand depends on the arguments."""
+    return source.kind == ARGUMENT or (source.kind == RESULT and active[source.value] != 0)
+
+
+class History(NamedTuple):
+    """What tells a Tensor with a history, if it is not written to: address, serial of the tape, position.
+
+    Of one without a history, that a call has computed, the serial is `FLAT` and it is known by its number.
+    """
+
+    handle: int
+    serial: int
+    at: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells the record, of whatever Tensor it is the history."""
+        return self.serial, self.at
+
+
+class Flat:
+    """A Tensor without a history that a call has computed, the value it was given, what tells it.
+
+    Attributes
+    ----------
+    became_another
+        Whether a write that is listed has given it a history since.
+    """
+
+    def __init__(self, handle: Handle, value: Operand, history: History) -> None:
+        self.handle, self.value, self.history, self.became_another = handle, value, history, False
+
+    def is_as_made(self) -> bool:
+        """Whether nobody has written to it, or seen it otherwise than by copies."""
+        state = self.handle._extra
+        return self.handle._v is self.value and (state is None or vars(state).keys() <= {"several", "array"})
+
+
+def record_of(x: Handle) -> History:
+    """What tells a Tensor that has a history."""
+    tape: Any = x._tape
+    return History(id(x), tape.serial, x._at)
+
+
+FLAT = layout.FLAT

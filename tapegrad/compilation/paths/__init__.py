@@ -1,0 +1,1 @@
+"""Paths: ways through a function, how calls follow and leave them, and how they are learned."""

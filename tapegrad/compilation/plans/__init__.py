@@ -1,0 +1,1 @@
+"""Plans: the rows of a program in another order, fused, or as loops."""

@@ -1,0 +1,1 @@
+"""Derivatives as compiled functions, called from Python and from compiled code."""

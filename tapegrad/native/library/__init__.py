@@ -1,0 +1,1 @@
+"""Functions of NumPy, SciPy and the library that recording code calls."""

@@ -1,0 +1,1 @@
+"""Native tapes: records, blocks, their memory, and the code that all programs share."""

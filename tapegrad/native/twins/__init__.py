@@ -1,0 +1,1 @@
+"""What twins are made of: their compiler, the forms of types, arguments."""
