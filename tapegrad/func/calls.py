@@ -139,7 +139,7 @@ def on_tensors(f: Function, what: str) -> Function:
     """Return a function that takes Tensors: what Numba compiled does as one of `tapegrad.njit`."""
     if isinstance(f, Programmed):
         return f.plain
-    found = load("derivative").compiled_function(f, what) if compiled(f, what) else f
+    found = load("derivatives.derivative").compiled_function(f, what) if compiled(f, what) else f
     return found
 
 
@@ -492,7 +492,7 @@ def transformed(
     if not native:
         return derivative
     module, _, name = native.rpartition(".")
-    made: Function = getattr(load(module or "derivative"), name)(f, argnums).beside(derivative)
+    made: Function = getattr(load(f"derivatives.{module or 'derivative'}"), name)(f, argnums).beside(derivative)
     return made
 
 

@@ -135,7 +135,7 @@ def jacfwd(
     """
     derivative = _matrix("jacfwd", f, argnums, has_aux, chunk_size, progress, _by_columns)
     if compiled(f, "jacfwd") and argnums == 0 and not has_aux:
-        return load("columns").jacfwd(f).beside(derivative)
+        return load("derivatives.columns").jacfwd(f).beside(derivative)
     return derivative
 
 
@@ -173,8 +173,8 @@ def jacobian(
     """
     derivative = _matrix("jacobian", f, argnums, has_aux, chunk_size, progress, _by_shape)
     if compiled(f, "jacobian") and argnums == 0 and not has_aux:
-        of = load("derivative").compiled_function(f, "jacobian")
-        return load("jacobian").Jacobian(of, derivative)
+        of = load("derivatives.derivative").compiled_function(f, "jacobian")
+        return load("derivatives.jacobian").Jacobian(of, derivative)
     return derivative
 
 
@@ -425,7 +425,7 @@ def hessian(
     """
     derivative = _matrix("hessian", f, argnums, has_aux, chunk_size, progress, _hessian)
     if compiled(f, "hessian") and argnums == 0 and not has_aux:
-        return load("derivative").hessian(f).beside(derivative)
+        return load("derivatives.derivative").hessian(f).beside(derivative)
     return derivative
 
 

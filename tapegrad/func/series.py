@@ -75,7 +75,7 @@ def taylor(f: Function, order: int, argnums: int | Sequence[int] = 0) -> Functio
     array([ 8., 12.,  6.,  1.,  0.])
     """
     if is_compiled(f):
-        found = load("derivative").taylor(f, order, argnums)
+        found = load("derivatives.derivative").taylor(f, order, argnums)
         of_tensors = taylor(functools.partial(on_tensors(f, "taylor")), order, argnums)
         return found.beside(of_tensors)
     highest = _whole(order, "taylor: order", 1)

@@ -217,7 +217,7 @@ class _Plan:
         """The compiled function; None if it is plain Python."""
         f, numba = self.__wrapped__, sys.modules.get("numba.core.dispatcher")
         if hasattr(f, "_tapegrad_primal") or (numba is not None and isinstance(f, numba.Dispatcher)):
-            return load("derivative").compiled_function(f, self._what)
+            return load("derivatives.derivative").compiled_function(f, self._what)
         return None
 
     def _recorded(self, x: np.ndarray, args: tuple[Any, ...]) -> Call | None:
@@ -358,7 +358,7 @@ class SparseJacobian(_Plan):
 
     def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
         if call is None:
-            derivative = load("jacobian").Jacobian(self._compiled)
+            derivative = load("derivatives.jacobian").Jacobian(self._compiled)
             return derivative.products(found.seeds, x, *args)
         if not found.forward:
             return _pulled(call.value, call.x, found.seeds).reshape(len(found.seeds), -1)
@@ -396,7 +396,7 @@ class SparseHessian(_Plan):
 
     def _lanes(self, found: Found, x: np.ndarray, args: tuple[Any, ...], call: Call | None) -> np.ndarray:
         if call is None:
-            derivatives, seeds = load("derivative"), found.seeds
+            derivatives, seeds = load("derivatives.derivative"), found.seeds
             if not x.ndim:
                 product = derivatives.hvp(self._compiled, 0)
                 return np.array([product(float(x), *args, float(seed)) for seed in seeds])

@@ -61,4 +61,4 @@ def checkpoint_loop(step: Any, state: Any, n: int, slots: int, args: tuple[Any, 
     >>> tg.grad(y, x)
     (tensor([1.9569]),)
     """
-    return load("checkpoint").call(step, state, n, slots, args)
+    return load("derivatives.checkpoint").call(step, state, n, slots, args)

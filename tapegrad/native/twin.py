@@ -1,8 +1,8 @@
 """The recording twin of a compiled function: the same code, compiled once more for active numbers.
 
-Numba's own pipeline does it (`tapegrad.native.twins.compiler`), with two passes of ours. Before types are inferred,
-calls go to twins, arrays that are made hold active numbers, and what is assigned to a variable ends a
-statement. After, operations on arrays that Numba cannot lower for active numbers go to functions of
+Numba's own pipeline does it (`tapegrad.native.twins.compiler`), with two passes of ours. Before types are
+inferred, calls go to twins, arrays that are made hold active numbers, and what is assigned to a variable ends
+a statement. After, operations on arrays that Numba cannot lower for active numbers go to functions of
 `tapegrad.native.arrays.arrays`.
 """
 

@@ -416,10 +416,11 @@ def _compare(name, *sizes):
 def broken(name):
     """Return the module that a mutant breaks, and its text then."""
     module, part, other, _ = MUTANTS[name]
-    text = (ROOT / f"{module}.py").read_text()
+    (path,) = ROOT.rglob(f"{module}.py")
+    text = path.read_text()
     if text.count(part) != 1:
         raise LookupError(f"{name}: {part!r} is {text.count(part)} times in {module}.py, not once")
-    return module, text.replace(part, other)
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts), text.replace(part, other)
 
 
 def main(name):

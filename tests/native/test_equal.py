@@ -17,7 +17,7 @@ from tapegrad.native import twin  # noqa: F401  (they add to the tables)
 from tapegrad.native.arrays import arrays  # noqa: F401  (they add to the tables)
 from tapegrad.native.emission.algebra import CLIP, OPS
 from tapegrad.native.emission.algebra import row as row_of
-from tapegrad.native.library import functions  # noqa: F401  (they add to the tables)
+from tapegrad.native.library import functions
 from tapegrad.native.numbers import operators  # noqa: F401  (they add to the tables)
 from tapegrad.native.numbers.complexes import OF_COMPLEX
 

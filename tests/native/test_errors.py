@@ -232,7 +232,7 @@ import numba, numpy as np, pytest, tapegrad as tg
 def function(a, x):
     return np.sum({expression})
 
-home = importlib.import_module("tapegrad.native.{module}")
+home = importlib.import_module("tapegrad.native.library.{module}")
 compiled = home.compiled
 
 @numba.njit("void(int64, int64, int64)")

@@ -248,7 +248,8 @@ def test_jacobian_of_several_results(monkeypatch):
     """One recording and one sweep for four elements, whichever result they are of; built as the result is."""
     calls, x = [], np.linspace(0.2, 1.0, 3)
     monkeypatch.setattr(
-        "tapegrad.native.derivatives.jacobian._rows", lambda *args, of=jacobian._rows: calls.append(1) or of(*args)
+        "tapegrad.native.derivatives.jacobian._rows",
+        lambda *args, of=jacobian._rows: calls.append(1) or of(*args),
     )
     found, plain = (tg.func.jacobian(f)(x, 2.0) for f in (tg.njit(nested), nested))
     assert len(calls) == 1 and type(found) is tuple and type(found[1]) is tuple

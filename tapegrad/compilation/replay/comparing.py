@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import operator
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.compilation.memory.pages import have_same_bytes
 from tapegrad.config import guard_setting
 from tapegrad.core.compiled_methods import METH_O, builtin
 from tapegrad.kernels import abi, machine
@@ -138,15 +138,6 @@ def is_same_array(x: np.ndarray, known: Contents, _: Any) -> bool:
     if copy.strides != x.strides or not x.flags.forc:
         return x.tobytes() == copy.tobytes()
     return have_same_bytes(x, copy)
-
-
-def have_same_bytes(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether two arrays of one size, each without gaps, have the same bytes in memory."""
-    return bool(_compare(abi.location(x), abi.location(y), x.nbytes) == 0)
-
-
-_compare: Any = ctypes.CDLL(None).memcmp
-_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 def dict_of(x: Any, _: Any, __: Any) -> dict[str, Any]:

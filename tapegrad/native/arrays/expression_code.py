@@ -103,7 +103,7 @@ Tree = Any  # of Numba's: an operand's name, a constant, or a function and the t
 
 def compiled(spec: Spec, name: str) -> Deferred:
     """Return what stands for a function of `array_records`."""
-    return Deferred("array_records", spec, name)
+    return Deferred("tapegrad.native.library.array_records", spec, name)
 
 
 class _Node:

@@ -31,15 +31,15 @@ from tapegrad.native.emission.annotations import (
 
 
 def address(text: str) -> int:
-    """Return the address of a function that a module beside this has compiled."""
+    """Return the address of a function that a module has compiled."""
     module, args, name = ast.literal_eval(text)
-    function = getattr(importlib.import_module(f"{__package__}.{module}").compiled(*args), name)
+    function = getattr(importlib.import_module(module).compiled(*args), name)
     overload = next(iter(function.overloads.values()))
     return int(overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name))
 
 
 class Deferred(NamedTuple):
-    """What is looked up: the module beside this, the arguments of its `compiled`, and the name."""
+    """What is looked up: the module, the arguments of its `compiled`, and the name."""
 
     module: str
     args: tuple[Any, ...]

@@ -35,10 +35,11 @@ from tapegrad.native.arrays.argument_arrays import COUNT as SIZE
 from tapegrad.native.arrays.argument_arrays import DATA
 from tapegrad.native.arrays.argument_arrays import FIRST as START
 from tapegrad.native.arrays.argument_arrays import TAPE as OWNER
-from tapegrad.native.arrays.array_layout import (ADDRESS, AS_FLOATS, AS_NUMBERS, AXES, BEGIN, BLOCK, COMMON, COUNTED,
-                                          FACTOR, FIRST, FORM, HOME, INNER, KIND, LEAF, LEAVES, NUMBERED,
-                                          OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES,
-                                          SUMMED, SUMS, TAPE, TOTAL)
+from tapegrad.native.arrays.array_layout import (
+    ADDRESS, AS_FLOATS, AS_NUMBERS, AXES, BEGIN, BLOCK, COMMON, COUNTED, FACTOR, FIRST, FORM, HOME, INNER,
+    KIND, LEAF, LEAVES, NUMBERED, OPERANDS, OWN, RESULT, ROW, SHAPE, SINGLE, STEPS, STORED, STRIDES, SUMMED,
+    SUMS, TAPE, TOTAL,
+)
 from tapegrad.native.library.array_records import call_row
 from tapegrad.native.tapes.blocks import FULL, inner_njit
 from tapegrad.native.library.matrices import array_at

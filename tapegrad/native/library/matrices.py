@@ -254,8 +254,8 @@ def _run(name: str, spec: Spec, counted: bool) -> Compiled:
     space: Namespace = {
         "np": np,
         "dtype": Token(Active(spec)),
-        "compute": caller(Deferred("matrices", args, name), RESULT(*[DESCRIBED] * len(names))),
-        "assemble": caller(Deferred("matrices", args, "assemble"), ASSEMBLE),
+        "compute": caller(Deferred(__name__, args, name), RESULT(*[DESCRIBED] * len(names))),
+        "assemble": caller(Deferred(__name__, args, "assemble"), ASSEMBLE),
         "address_of": address_of,
         "of_floats": of_floats,
         **{f"describe_{x}": one for x, one in zip(names, (as_row, as_column, as_column), strict=False)},

@@ -208,9 +208,9 @@ def kind_of(what: Deferred) -> Intrinsic:
     return kind
 
 
-kind = kind_of(Deferred("products", (), "reverse"))
+kind = kind_of(Deferred(__name__, (), "reverse"))
 RECORD = caller(
-    Deferred("products", (), "record"),
+    Deferred(__name__, (), "record"),
     types.UniTuple(types.int64, 2)(DESCRIBED, DESCRIBED, types.int64, types.int64, types.int64),
 )
 

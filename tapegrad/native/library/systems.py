@@ -206,9 +206,9 @@ class System(NamedTuple):
 @functools.cache
 def _compiled(spec: Spec) -> System:
     record = caller(
-        Deferred("systems", spec, "record"), types.void(DESCRIBED, DESCRIBED, types.int64, types.int64)
+        Deferred(__name__, spec, "record"), types.void(DESCRIBED, DESCRIBED, types.int64, types.int64)
     )
-    kind, dtype = kind_of(Deferred("systems", spec, "reverse")), Token(Active(spec))
+    kind, dtype = kind_of(Deferred(__name__, spec, "reverse")), Token(Active(spec))
 
     @inner_njit
     def solve(a, b):

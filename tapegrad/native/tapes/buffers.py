@@ -151,7 +151,7 @@ def empty_array(
         size = builder.mul(size, extent)
     form = signature(types.int64, types.int64)
     size = builder.add(size, ir.Constant(I64, before))
-    found = emit_call(context, builder, Deferred("buffers", (), "meminfo"), form, [size])
+    found = emit_call(context, builder, Deferred(__name__, (), "meminfo"), form, [size])
     with builder.if_then(builder.icmp_signed("==", found, ir.Constant(I64, 0)), likely=False):
         context.call_conv.return_user_exc(builder, MemoryError, ("no memory for an array",))
     meminfo = builder.inttoptr(found, BYTES)

@@ -187,8 +187,8 @@ def digest() -> str:
     import hashlib
     from pathlib import Path
 
-    here = Path(__file__).parent
-    texts = [path.read_bytes() for path in sorted(here.glob("*.py"))]
+    here = Path(__file__).parents[1]
+    texts = [path.read_bytes() for path in sorted(here.rglob("*.py"))]
     others = ("ops/elementwise.py", "ops/ufuncs.py", "autograd/loops.py", "kernels/libraries.py")
     texts += [(here.parent / name).read_bytes() for name in others]
     texts += [path.read_bytes() for path in sorted((here.parent / "kernels/vecmath").glob("*.py"))]
