@@ -492,7 +492,8 @@ def transformed(
     if not native:
         return derivative
     module, _, name = native.rpartition(".")
-    made: Function = getattr(load(f"derivatives.{module or 'derivative'}"), name)(f, argnums).beside(derivative)
+    home = load(f"derivatives.{module or 'derivative'}")
+    made: Function = getattr(home, name)(f, argnums).beside(derivative)
     return made
 
 

@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -118,7 +119,7 @@ STANDARD = os.path.join(os.path.dirname(os.__file__), ""), "<frozen "  # modules
 LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in (
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        str(Path(__file__).absolute().parents[2]),
         os.path.dirname(os.path.abspath(np.__file__)),
         os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(np.__file__))), "scipy"),
     )
