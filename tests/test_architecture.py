@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tapegrad as tg
 
 HERE = Path(tg.__file__).parent
@@ -17,6 +19,16 @@ FLOORS = (  # lowest first; a module imports from its own package and from lower
     "creation", "array_api", "autograd", "native", "func", "compilation", "scipy", "warmup", "batch",
     "interop", "bench", "diagnostics", "__init__", "__main__",
 )  # fmt: skip
+FOLDERS = {  # of the floors that have some: these and single modules, lowest first
+    "native": (
+        "emission", "analysis", "tapes", "numbers", "arrays", "twins", "library",
+        "border", "explain", "twin", "segment", "function", "derivatives",
+    ),
+    "compilation": (
+        "explanation", "wanted", "background", "memory", "events", "rows", "programs", "plans", "paths",
+        "replay", "pace", "shortcuts", "kinds", "function",
+    ),
+}  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(HERE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(HERE.rglob("*.py"))
@@ -94,6 +106,26 @@ def test_imports_go_down():
             if floor_of(target) > floor_of(module):
                 wrong.append(f"{path.relative_to(HERE.parent)}:{line} imports {target}")
     assert seen > 1000
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("floor", FOLDERS)
+def test_imports_of_a_floor_go_down(floor):
+    """A package's own module, which imports none but by name, and what loads modules are on no floor."""
+    order = FOLDERS[floor]
+
+    def place(module):
+        name = module.split(".")[2:]
+        return order.index(name[0]) if name and name[0] in order else None
+
+    modules = {module: place(module) for module in MODULES if module.startswith(f"tapegrad.{floor}.")}
+    assert {module.split(".")[2] for module, at in modules.items() if at is None} <= {"loading"}
+    wrong = [
+        f"{module}:{line} imports {target}"
+        for module, at in modules.items()
+        for line, target in imports_of(MODULES[module])
+        if at is not None and modules.get(target, at) is not None and modules.get(target, at) > at
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.compilation.memory import pages as memory
+from tapegrad.compilation.rows import releases
 from tests.tiers import every
 
 from . import (  # noqa: F401
@@ -120,7 +121,7 @@ def test_it_does_what_the_function_does(name):
 def test_long_programs_do_what_the_function_does(name, monkeypatch):
     """As programs too long for plans, whose values are packed and whose rows are forgotten."""
     monkeypatch.setattr(memory, "MOST_STEPS", 0)
-    monkeypatch.setattr(memory, "SOME_STEPS", 1)
+    monkeypatch.setattr(releases, "SOME_STEPS", 1)
     compare(
         FUNCTIONS[name],
         lambda compiled, x, k: compiled.value_and_grad(x, k),

@@ -14,8 +14,9 @@ import tapegrad as tg
 from tapegrad.compilation.events import learner
 from tapegrad.compilation.events.events import NARROW, Column
 from tapegrad.compilation.memory import pages as memory
-from tapegrad.compilation.memory.pages import CHUNK, HUGE, LARGE, Pages, Releases, give_back
+from tapegrad.compilation.memory.pages import CHUNK, HUGE, LARGE, Pages, give_back
 from tapegrad.compilation.memory.values import LINE, PACKED, SHEET, Packed
+from tapegrad.compilation.rows import releases
 from tapegrad.compilation.rows.computing import MOST_BESIDE
 from tapegrad.compilation.rows.steps import FORGOTTEN, NOTHING
 from tapegrad.kernels import abi, state
@@ -238,22 +239,22 @@ def test_arrays_with_pages_of_their_own_are_given_back_as_a_whole(size, more):
 
 def test_what_is_read_later_is_not_given_back(monkeypatch):
     given = []
-    monkeypatch.setattr(memory, "give_back", lambda x: given.append(x))
+    monkeypatch.setattr(releases, "give_back", lambda x: given.append(x))
     compiled = tg.compile(chain, wait=True)
     for x in points(np.float64, 0)[:3]:
         compiled.value_and_grad(x)
     (kind,) = compiled._kinds.values()
     path = kind.matcher.paths[0]
-    releases: Releases = path._releases
+    found = path._releases
     arguments = [*path.program.arguments, *path.program.brought(), path.program.values[path.result]]
     assert given
     assert not any(np.may_share_memory(x, y) for x in given for y in (*arguments, *path.reverse.gradients))
-    for k, arrays in releases.after.items():
+    for k, arrays in found.after.items():
         later = [y for step in path.program.rows.steps[k + 1 :] for y in step.reads]
         later += [y for step in path.reverse.rows.steps for y in step.reads if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
-    assert releases.later
-    for k, arrays in releases.later.items():
+    assert found.later
+    for k, arrays in found.later.items():
         assert k + 1 in path.reverse.rows.group_ends()  # a group knows blocks of its own
         later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
@@ -264,7 +265,7 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
 @pytest.mark.parametrize("n", [3, LARGE // 8 - 1, LARGE // 8])
 def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypatch):
     monkeypatch.setattr(memory, "MOST_STEPS", most)
-    monkeypatch.setattr(memory, "SOME_STEPS", 1)
+    monkeypatch.setattr(releases, "SOME_STEPS", 1)
     monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
     compiled = compare(lambda x: np.sum(np.tanh(x[1:] * 2.0 + 0.5) * np.exp(x[:-1])), [np.ones(n + 1)] * 3)
     gc.collect()

@@ -13,7 +13,7 @@ from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Source
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory.pages import FRESH, LARGE, Releases, is_long, trim
+from tapegrad.compilation.memory.pages import FRESH, LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import KINDS, Comparison
 from tapegrad.compilation.paths.waiting import Waiting
 from tapegrad.compilation.plans.planning import WARM, Planning
@@ -22,6 +22,7 @@ from tapegrad.compilation.programs.reverse import Reverse, read_in_reverse
 from tapegrad.compilation.programs.row_forms import Look, Places
 from tapegrad.compilation.programs.second import GradientEvents, is_as_before
 from tapegrad.compilation.rows.computing import number_of
+from tapegrad.compilation.rows.releases import Releases
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address

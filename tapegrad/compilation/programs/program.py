@@ -35,11 +35,12 @@ from tapegrad.compilation.events.varying import (
     is_computed_anew,
     varying_of,
 )
-from tapegrad.compilation.memory.pages import LARGE, Releases, forget_steps, have_same_bytes
+from tapegrad.compilation.memory.pages import LARGE, have_same_bytes
 from tapegrad.compilation.programs.copies import Copies
 from tapegrad.compilation.programs.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.programs.row_forms import RowForms, is_placed
 from tapegrad.compilation.rows.computing import BROADCAST, compute, number_of
+from tapegrad.compilation.rows.releases import Releases, forget_steps
 from tapegrad.compilation.rows.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout

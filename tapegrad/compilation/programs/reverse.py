@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.compilation import background
 from tapegrad.compilation.events.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
 from tapegrad.compilation.events.varying import varying_of
-from tapegrad.compilation.memory.pages import forget_steps, is_long
+from tapegrad.compilation.memory.pages import is_long
 from tapegrad.compilation.programs.elementwise import NO_PART, ElementwiseCotangents, part_of, slots_of
 from tapegrad.compilation.programs.program import Program, view_of
 from tapegrad.compilation.programs.rules import Applied, Known, steps_of
@@ -29,6 +29,7 @@ from tapegrad.compilation.rows.computing import (
     number_of,
     scatter_varying,
 )
+from tapegrad.compilation.rows.releases import forget_steps
 from tapegrad.compilation.rows.rows import Block, Kernel, is_dense
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
