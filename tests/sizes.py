@@ -87,7 +87,10 @@ OTHERS = (
     Limit("compilation.plans.repeats", "MOST_ELEMENTS", "elements of rows that may be in a loop"),
     Limit("compilation.rows.rows", "OFTEN", "products of each element of a cotangent"),
     Limit("compilation.kinds", "MOST_REASONS", "reasons why calls leave programs"),
-    Limit("compilation.events.learner", "MOST_WRITTEN", "bytes of what writes give in a call that is learned from"),
+    Limit(
+        "compilation.events.learner", "MOST_WRITTEN",
+        "bytes of what writes give in a call that is learned from",
+    ),
     Limit("engine.plan", "SMALL", "records of a tape"),
     Limit("kernels.state", "FEW", "records of a sweep"),
     Limit("kernels.replay.layout", "QUICK_INPUTS", "inputs of a gradient"),
@@ -118,7 +121,10 @@ OTHERS = (
     Limit("native.tapes.tape", "CHUNK", "bytes of a native tape"),
     Limit("native.derivatives.jacobian", "SEEDS", "results of a Jacobian"),
     Limit("native.derivatives.derivative", "LANES", "columns of a Hessian"),
-    Limit("native.derivatives.pushing", "FEW", "components of a number that is pushed along several directions"),
+    Limit(
+        "native.derivatives.pushing", "FEW",
+        "components of a number that is pushed along several directions",
+    ),
     Limit("func.matrices", "FEW", "directions of a matrix of derivatives"),
     Limit("func.tangents", "LARGE_ARGUMENTS", "elements that have tangents"),
     Limit("func.tangents", "LARGE_TAPE", "bytes of results that have tangents"),

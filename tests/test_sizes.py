@@ -74,7 +74,8 @@ NO_SIZE = {
     "compilation/programs/row_forms.py": {"PAGESIZE"},  # by compilation/test_memory.py
     "compilation/programs/elementwise.py": {"OUT"},
     "compilation/programs/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py
-    "compilation/events/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},  # by compilation/test_memory.py
+    # by compilation/test_memory.py
+    "compilation/events/traces.py": {"LIVE", "MOST_NUMBERS", "OPERANDS_LISTED"},
     "compilation/memory/values.py": {"PACKED", "SHEET", "LINE"},  # by compilation/test_memory.py
     "compilation/paths/recorded.py": {"LIVE"},
     # blocks, jobs, steps, calls and kernels, which test_fused.py and test_background.py cross
@@ -85,7 +86,8 @@ NO_SIZE = {
     "compilation/rows/stretching.py": {"BLOCK", "MOST_BLOCKS"},
     # bytes, columns, elements and sizes of parts, which tests/compilation/test_tiling.py crosses
     "compilation/plans/tiling.py": {"STACKED", "FEW", "FEWEST", "CHECKED", "MOST_STEPS"},
-    "compilation/programs/reverse.py": {"FEW", "OUT"},  # elements of rows, by tests/compilation/test_compile.py
+    # elements of rows, by tests/compilation/test_compile.py
+    "compilation/programs/reverse.py": {"FEW", "OUT"},
     # calls, objects and lines of an error, which tests/compilation/test_replay.py crosses
     "compilation/replay/replaying.py": {"MOST_IN_VAIN", "MOST_LEARNED", "MOST_NAMED"},
     "compilation/replay/state.py": {"MOST_ENTRIES"},
