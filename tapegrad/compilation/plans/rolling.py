@@ -50,7 +50,7 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 from tapegrad.ops import forward
 
-FEWEST_ROWS, MOST_ROWS = 512, 1 << 20  # that a loop pays for, and that are looked through
+FEWEST_ROWS, MOST_ROWS = 512, 1 << 22  # that a loop pays for, and that are looked through
 MOST_LEFT = 4  # of so many rows one is left at most
 MOST_TOLD = 4  # loops
 MOST_ENDS = 4  # turns at an end of a loop of which other rows read, that are left to rows
