@@ -13,7 +13,7 @@ WORD = 8  # bytes
 LENGTH_AT = 48  # bits of an address
 
 
-class Packed(NamedTuple):
+class PackedWords(NamedTuple):
     """Words of rows, as `pack` has made them."""
 
     forms: np.ndarray  # where they lie, and behind those bits how many words rows have, each once
@@ -21,7 +21,7 @@ class Packed(NamedTuple):
     words: list[bytes]  # of the rows of each form, behind that
 
 
-def pack(words: Sequence[int], starts: Sequence[int]) -> Packed:
+def pack(words: Sequence[int], starts: Sequence[int]) -> PackedWords:
     """Return words, and with which of them each row begins, in few bytes."""
     known, begins = np.asarray(words, np.int64), np.asarray(starts, np.int32)
     lengths = np.diff(begins, append=np.int32(len(known)))
@@ -30,10 +30,10 @@ def pack(words: Sequence[int], starts: Sequence[int]) -> Packed:
         _compress(np.diff(known[places], axis=0, prepend=np.int64(0)))
         for places in _places(forms, numbers, begins)
     ]
-    return Packed(forms, _compress(numbers), parts)
+    return PackedWords(forms, _compress(numbers), parts)
 
 
-def unpack(packed: Packed) -> tuple[array[int], array[int]]:
+def unpack(packed: PackedWords) -> tuple[array[int], array[int]]:
     """Return the words and starts that were packed."""
     forms, compressed, parts = packed
     numbers = _decompress(compressed)

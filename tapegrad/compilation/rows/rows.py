@@ -22,7 +22,7 @@ from tapegrad.compilation.rows.loops import (
     inner_loop,
     signature,
 )
-from tapegrad.compilation.rows.packing import Packed, pack, unpack
+from tapegrad.compilation.rows.packing import PackedWords, pack, unpack
 from tapegrad.compilation.rows.steps import NOTHING, Step, Steps
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
@@ -104,7 +104,7 @@ class Rows:
         self.silent = silent  # whether nobody is told of errors of floating-point numbers
         self.calls = False
         self.words, self.starts = array("q"), array("i")  # of all rows, and with which of them each begins
-        self._packed: Packed | None = None  # the same, once they have waited
+        self._packed: PackedWords | None = None  # the same, once they have waited
         self._returned: Callable[[], None]  # is told that they wait no more
         self.steps = Steps()
         self.forms: dict[tuple[int, ...], Form] = {}
