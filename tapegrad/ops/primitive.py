@@ -331,14 +331,11 @@ class Elementwise(Primitive):
 
     def product(self, k, ct, out, inputs):
         """The partial by input `k` times `ct`: a cotangent or, the map being diagonal, a tangent."""
-        rule = self.rule
-        if self.of_complex is not None and any(
-            getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs)
-        ):
-            rule = self.of_complex
+        is_complex = any(getattr(x, "dtype", ct.dtype).kind == "c" for x in (ct, *inputs))
+        rule = self.of_complex if is_complex and self.of_complex is not None else self.rule
         if self.mixed is not None and not all(is_constant(x) for j, x in enumerate(inputs) if j != k):
             rule = self.mixed
-        partial = rule.recorded[k]
+        partial = (rule.partials if is_complex else rule.recorded)[k]  # ops of formulas are of real numbers
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}

@@ -9,7 +9,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation.paths import lanes
 from tapegrad.compilation.paths.lanes import FEWEST, LANES
-from tapegrad.compilation.rows import rows
+from tapegrad.compilation.rows import table
 from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tests.tiers import every
@@ -419,7 +419,7 @@ def test_errors_in_threads(monkeypatch):
     assert np.all(mapped(x) == 0.0)
 
 
-@pytest.mark.parametrize("extent", [rows.LONG - 1, rows.LONG, rows.LONG + 1])
+@pytest.mark.parametrize("extent", [table.LONG - 1, table.LONG, table.LONG + 1])
 def test_long_rows_run_without_the_lock(extent):
     """Other threads run meanwhile; the same numbers come of rows that hold it."""
     x = random.normal(size=extent)

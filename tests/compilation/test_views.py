@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.kernels import abi
 
 VIEWS = {
     "broadcast_to": lambda x: np.broadcast_to(x, (2, 4)),
@@ -109,6 +110,7 @@ def test_the_conjugate_of_a_real_array_is_another_array(order):
 LEAVING = ["u[0] += s", "u[1] = 0.5 * s", "u[1:] *= s", "v = u[::2]; v += s", "u += s", "u[[0, 2]] = x[:2]"]
 
 
+@pytest.mark.skipif(not abi.native(), reason="there are no programs")
 @pytest.mark.parametrize("write", LEAVING)
 def test_calls_that_leave_their_way_behind_a_write_are_learned_from(write):
     text = f"""

@@ -11,7 +11,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.paths.waiting import Waiting
-from tapegrad.compilation.rows import rows
+from tapegrad.compilation.rows import table
 from tapegrad.compilation.rows.packing import pack, unpack
 from tapegrad.kernels import abi
 
@@ -153,10 +153,10 @@ def test_an_interrupt_while_rows_return(twins, monkeypatch):
                 unpack(packed)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(rows, "unpack", interrupted)
+        monkeypatch.setattr(table, "unpack", interrupted)
         with pytest.raises(KeyboardInterrupt):
             waiting.value_and_grad(*inputs(3), "look", 50)
-        monkeypatch.setattr(rows, "unpack", unpack)
+        monkeypatch.setattr(table, "unpack", unpack)
         assert same(*(f.value_and_grad(*inputs(3), "look", 60) for f in twins))
         assert same(*(f.value_and_grad(*inputs(4)) for f in twins))
 
@@ -165,7 +165,7 @@ def test_an_interrupt_while_rows_return(twins, monkeypatch):
 def test_rows_stay_longer_the_more_often_they_are_needed(twins, monkeypatch):
     waiting, _ = twins
     found = []
-    monkeypatch.setattr(rows, "unpack", lambda packed: found.append(1) or unpack(packed))
+    monkeypatch.setattr(table, "unpack", lambda packed: found.append(1) or unpack(packed))
     for k in range(64):
         waiting.value_and_grad(*inputs(k), "look" if k % 2 else "", 50)
     assert 2 <= len(found) <= 14  # twice for each time that they return, as there are rows in reverse

@@ -33,10 +33,11 @@ from tapegrad.compilation.plans.tiling import Part, Tiling
 from tapegrad.compilation.programs.in_place import InPlace
 from tapegrad.compilation.rows.fusing import can_emit, emit_kernel
 from tapegrad.compilation.rows.loops import INITIAL, signature
-from tapegrad.compilation.rows.rows import Block, Rows
+from tapegrad.compilation.rows.rows import Rows
 from tapegrad.compilation.rows.staging import Parameters, Task
 from tapegrad.compilation.rows.stretching import Stretch
 from tapegrad.compilation.rows.subnormals import Scaling, scaling
+from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi, assembly
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address

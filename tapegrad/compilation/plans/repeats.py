@@ -14,8 +14,9 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.compilation import background
-from tapegrad.compilation.rows.rows import Block, Form, Rows
+from tapegrad.compilation.rows.rows import Rows
 from tapegrad.compilation.rows.steps import FORGOTTEN
+from tapegrad.compilation.rows.table import Block, Form
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
 

@@ -13,9 +13,10 @@ from numpy.lib.array_utils import byte_bounds
 from tapegrad.compilation.memory.pages import zeros
 from tapegrad.compilation.rows.fusing import TYPES, can_emit
 from tapegrad.compilation.rows.loops import INITIAL
-from tapegrad.compilation.rows.rows import Block, Rows, is_dense, step_of
+from tapegrad.compilation.rows.rows import Rows, is_dense, step_of
 from tapegrad.compilation.rows.steps import Step
 from tapegrad.compilation.rows.stretching import Stretch, cut, stretch
+from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address

@@ -24,7 +24,7 @@ from tapegrad.compilation.rows.fusing import (
     emit_step,
     forms_in,
 )
-from tapegrad.compilation.rows.rows import Form
+from tapegrad.compilation.rows.table import Form
 from tapegrad.kernels.assembly import ENTRY
 from tapegrad.kernels.replay import layout
 from tapegrad.native.emission.algebra import Real

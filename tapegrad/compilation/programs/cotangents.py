@@ -10,7 +10,8 @@ from tapegrad.compilation.events.events import Source, is_active
 from tapegrad.compilation.memory.pages import Pages, zeros
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.programs.row_forms import Places
-from tapegrad.compilation.rows.rows import BLOCK, Block, Rows, is_dense
+from tapegrad.compilation.rows.rows import Rows, is_dense
+from tapegrad.compilation.rows.table import BLOCK, Block
 from tapegrad.kernels import abi
 
 

@@ -30,7 +30,8 @@ from tapegrad.compilation.rows.computing import (
     scatter_varying,
 )
 from tapegrad.compilation.rows.releases import forget_steps
-from tapegrad.compilation.rows.rows import Block, Kernel, is_dense
+from tapegrad.compilation.rows.rows import Kernel, is_dense
+from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi, table
 from tapegrad.ops.primitive import OUT, Elementwise, Reduction, kept
 from tapegrad.ops.rules import Partial

@@ -10,8 +10,9 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.memory import pages
 from tapegrad.compilation.memory.pages import LARGE, give_back, has_pages
-from tapegrad.compilation.rows.rows import Block, Rows
+from tapegrad.compilation.rows.rows import Rows
 from tapegrad.compilation.rows.steps import Step
+from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi
 
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more

@@ -709,16 +709,19 @@ def _may_vary(x: Number) -> bool:
 def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callable[..., Number | float]:
     """A rule in which formulas are vector forms where there are such: a slope by the parts of the value."""
     forms = {
-        name: lambda x, name=name: Real(emit, emit.form(name, [x.value]))
-        for name in FORMULAS
+        name: (lambda x, name=name: Real(emit, emit.form(name, [x.value])))
         if is_defined(name)
+        else op.forward
+        for name, op in FORMULAS.items()
     }
     return python_types.FunctionType(function.__code__, function.__globals__ | forms)
 
 
 def _by_steps(function: Callable[..., Number | float]) -> Callable[..., Number | float]:
     """A rule in which formulas that compiled code has as ops are differentiated as these are."""
-    steps = {name: functools.partial(evaluate, op) for name, op in FORMULAS.items() if op.scalar}
+    steps = {
+        name: functools.partial(evaluate, op) if op.scalar else op.forward for name, op in FORMULAS.items()
+    }
     return python_types.FunctionType(function.__code__, function.__globals__ | steps)
 
 
