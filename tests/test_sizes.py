@@ -93,7 +93,7 @@ NO_SIZE = {
     "compilation/replay/state.py": {"MOST_ENTRIES"},
     "compilation/paths/lanes.py": {"LIVE"},
     "compilation/rows/loops.py": {"BUFFERED"},
-    "compilation/rows/rows.py": {"BUFFERED"},
+    "compilation/rows/rows.py": {"PROGRAM_BLOCK", "BUFFERED"},
     "compilation/rows/table.py": {"PROGRAM_BLOCK", "LONG"},  # the last is crossed by test_lanes.py
     "compilation/plans/planning.py": {"WARM", "MOST_STEPS"},
     # rows and turns, which tests/compilation/test_rolled.py crosses

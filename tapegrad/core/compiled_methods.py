@@ -213,7 +213,8 @@ def _objects(kind: type[Handle], sheets: np.ndarray) -> dict[int, Any]:
     return {
         layout.NONE_AT_ALL: None, layout.NOT_IMPLEMENTED: NotImplemented,
         layout.TRUE: True, layout.ZERO: 0, layout.TWO_OBJECT: 2,
-        layout.VALUE_ERROR: ValueError, layout.MODE: grad_mode._enabled, layout.DOUBLE: np.dtype(float),
+        layout.OPERAND_ERRORS: (ValueError, TypeError), layout.MODE: grad_mode._enabled,
+        layout.DOUBLE: np.dtype(float),
         layout.TENSOR_TYPE: kind, layout.FLOAT_TYPE: float, layout.INT_TYPE: int,
         layout.STR_TYPE: str, layout.MODE_TYPE: grad_mode.Mode, layout.TAPE_TYPE: tapes.Tape,
         layout.SINGLE: np.dtype(np.float32), layout.LOOK: _look,

@@ -335,7 +335,7 @@ class Elementwise(Primitive):
         rule = self.of_complex if is_complex and self.of_complex is not None else self.rule
         if self.mixed is not None and not all(is_constant(x) for j, x in enumerate(inputs) if j != k):
             rule = self.mixed
-        partial = (rule.partials if is_complex else rule.recorded)[k]  # ops of formulas are of real numbers
+        partial = rule.recorded[k]
         if partial.constant is not None and not self.explicit:
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}

@@ -75,7 +75,7 @@ def ufunc_for(sheet: int, x: int) -> int:
 
 
 def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
-    """The value of an op: a new reference; 0 with an error set; UNHANDLED where shapes do not fit.
+    """The value of an op: a new reference; 0 with an error set; UNHANDLED where operands do not fit.
 
     `ufunc` is that of `ufunc_for`, `args` the values of n operands, `largest` the bytes of the largest.
     """
@@ -98,10 +98,13 @@ def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
 
 
 def asked(value: int) -> int:
-    """What NumPy gave, UNHANDLED where it raised an error of shapes: the twin says it better."""
+    """What NumPy gave, UNHANDLED where it raised an error of shapes or dtypes: the twin says it better.
+
+    Or it can: ufuncs of formulas are of real numbers, their twins of complex ones too.
+    """
     g = i64(shared())
     if value == 0:
-        if call(g.error_matches, g.value_error) & 0xFFFFFFFF != 0:
+        if call(g.error_matches, g.operand_errors) & 0xFFFFFFFF != 0:
             invoke(g.error_clear)
             return UNHANDLED
     return value
