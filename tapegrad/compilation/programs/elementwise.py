@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.compilation.events.events import ARGUMENT, OPERAND_KINDS, RESULT, Source
 from tapegrad.compilation.programs.cotangents import Cotangents
 from tapegrad.compilation.programs.program import Program
+from tapegrad.compilation.programs.row_forms import Forms
 from tapegrad.compilation.rows.rows import Kernel, is_dense
-from tapegrad.compilation.rows.steps import Step
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import OUT, Elementwise
@@ -76,7 +76,7 @@ class ElementwiseCotangents(Cotangents):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self._recipes: dict[tuple[int, ...], Recipe | None] = {}
-        self._forms: dict[tuple[Any, ...], tuple[Address, Step]] = {}  # forms of rows, by what they are for
+        self._forms = Forms(self.rows)
 
     def _reverse_alike(self, j: int, ct: np.ndarray) -> bool:
         """Whether an operation has nothing that others had not, and its operands have got their parts."""
@@ -151,13 +151,13 @@ class ElementwiseCotangents(Cotangents):
             if not self._again(key, words, is_light, [ct], [operands[q] for q in part.reads], out):
                 reads = [arrays[kind][k] for kind, k in (operands[q] for q in part.reads)]
                 self.rows.kernel(by, out, [ct, *reads], size)
-                self._learn(key, words)
+                self._forms.learn(key, words)
         else:
             number = self.rows.number(by, dtype)
             words = [abi.address(ct), abi.address(number), abi.address(array)]
             if not self._again(key, words, is_light, [ct, number], (), out):
                 self._combined(np.multiply, ct, number, out)
-                self._learn(key, words)
+                self._forms.learn(key, words)
         if not before:
             self._give(source, out)
             return
@@ -166,27 +166,17 @@ class ElementwiseCotangents(Cotangents):
         is_light = is_light and target.base is None
         if not self._again((shape, dtype), words, is_light, [target, out], (), target):
             self.rows.loop(np.add, [target, out], target)
-            self._learn((shape, dtype), words)
+            self._forms.learn((shape, dtype), words)
 
     def _again(
         self, key: tuple[Any, ...], words: list[Address], is_light: bool, given: list[Any],
         read: Sequence[tuple[int, int]], out: Any,
     ) -> bool:  # fmt: skip
         """Whether there is a row for this already, and now one for these arrays and operands too."""
-        known = self._forms.get(key)
-        if known is None:
+        if key not in self._forms:
             return False
-        form, step = known
         places = self.places
         more = [places.arrays[kind][k] for kind, k in read if places.seen[kind][k] > 0]
-        if more or not is_light:
-            step = Step(step.kind, step.function, (*given, *more), (out,), step.extent)
-        self.rows.again(form, words, step)
+        kept = more or not is_light
+        self._forms.again(key, words, (*given, *more) if kept else (), (out,) if kept else ())
         return True
-
-    def _learn(self, key: tuple[Any, ...], words: list[Address]) -> None:
-        """Know the latest row, if it is of these words alone."""
-        rows = self.rows
-        form, *places = rows.words[rows.starts[-1] :]
-        if places == words:
-            self._forms[key] = form, rows.steps[len(rows) - 1]._replace(reads=(), writes=())

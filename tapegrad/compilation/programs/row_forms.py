@@ -93,6 +93,33 @@ class Places:
             seen.append(look)
 
 
+class Forms:
+    """Forms of rows by what these are for: another row of one is but words."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._known: dict[tuple[Any, ...], tuple[Address, Step]] = {}
+
+    def __contains__(self, key: tuple[Any, ...]) -> bool:
+        return key in self._known
+
+    def again(
+        self, key: tuple[Any, ...], words: list[Address], reads: Sequence[Any], writes: Sequence[Any]
+    ) -> None:
+        """Add a row of a known form; its step has those arrays that are to be kept."""
+        form, step = self._known[key]
+        if reads or writes:
+            step = Step(step.kind, step.function, tuple(reads), tuple(writes), step.extent)
+        self._rows.again(form, words, step)
+
+    def learn(self, key: tuple[Any, ...], words: list[Address]) -> None:
+        """Know the form of the latest row, if that has these words alone, so that it touches nothing else."""
+        rows = self._rows
+        form, *found = rows.words[rows.starts[-1] :]
+        if found == words:
+            self._known[key] = form, rows.steps[len(rows) - 1]._replace(reads=(), writes=())
+
+
 class RowForms:
     """Rows of operations without attributes that are one loop of NumPy's.
 
@@ -109,8 +136,7 @@ class RowForms:
         bring: Callable[[Any, np.dtype], np.ndarray],
     ) -> None:  # fmt: skip
         self._places, self._events, self._rows = Places(arguments, events.values), events, rows
-        self._bring = bring
-        self._known: dict[tuple[Any, ...], tuple[Address, Step]] = {}
+        self._bring, self._forms = bring, Forms(rows)
         self._asked: tuple[tuple[Any, ...], list[Address]] | None = None  # where there was none
 
     def add(self, k: int) -> bool:
@@ -140,18 +166,13 @@ class RowForms:
             if look > 0:
                 reads.append(places.arrays[kind][number])
         at.append(places.at[RESULT][k])
-        found = self._known.get(tuple(key))
-        if found is None:
+        if tuple(key) not in self._forms:
             self._asked = tuple(key), at
             return False
         for place, q, x in numbers:
             reads[q] = self._bring(x, places.looks[mine][2])
             at[place] = abi.address(reads[q])
-        form, step = found
-        if reads or mine > 0:
-            writes = (places.arrays[RESULT][k],) if mine > 0 else ()
-            step = Step(step.kind, step.function, tuple(reads), writes, step.extent)
-        self._rows.again(form, at, step)
+        self._forms.again(tuple(key), at, reads, (places.arrays[RESULT][k],) if mine > 0 else ())
         return True
 
     def learn(self, k: int, first: int, brought: Sequence[Any]) -> None:
@@ -162,11 +183,7 @@ class RowForms:
             return
         key, at = asked
         buffers = iter(brought)
-        at = [x or abi.address(next(buffers)) for x in at]
-        form, *places = rows.words[rows.starts[first] :]
-        if places == at:  # so that nothing else was read or written than what looks so
-            step = rows.steps[first]
-            self._known[key] = form, step._replace(reads=(), writes=())
+        self._forms.learn(key, [x or abi.address(next(buffers)) for x in at])
 
 
 def _references(events: Events, k: int) -> int:
