@@ -137,6 +137,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/operands.py", 0xFFFFFFFF): "a mask",
     ("kernels/replay/programs.py", 8): "sums side by side in NumPy's of a row",
     ("kernels/replay/reading.py", 255): "a mask",
+    ("kernels/replay/recorded_rules.py", 255): "a mask",
     ("kernels/replay/rerecording.py", 255): "a mask",
     ("kernels/replay/links.py", 255): "a mask",
     ("kernels/replay/recording.py", 126): "arguments of __array_ufunc__: NumPy passes at most 64 operands",

@@ -7,6 +7,7 @@ from tapegrad.kernels.locks import loaded_once
 from tapegrad.kernels.replay import layout
 
 COPIED = ("operands",)  # whose functions are short, and are inlined
+RERECORDING = ("deferring", "rule_steps", "recorded_cotangents", "recorded_rules", "rerecording")
 
 
 def _load(name: str, *texts: str) -> machine.Enter:
@@ -19,7 +20,7 @@ def _load(name: str, *texts: str) -> machine.Enter:
 @loaded_once
 def rerecording() -> machine.Enter:
     """Return ``rerecording(what, words, 0, 0)`` of `kernels.replay.rerecording`, for recorded sweeps."""
-    return _load("rerecording", "deferring", "rerecording")
+    return _load("rerecording", *RERECORDING)
 
 
 @loaded_once

@@ -260,7 +260,7 @@ def test_extensions_call_what_is_offered_and_nothing_else(monkeypatch):
     monkeypatch.setattr(machine, "load", lambda: None)
     build = lambda name, texts, entry, *_, **how: found.append((texts, entry, how))
     monkeypatch.setattr(machine, "build", build)
-    extensions._load("rerecording", "deferring", "rerecording")
+    extensions._load("rerecording", *extensions.RERECORDING)
     extensions._load("writing", "writing")
     constants = {k: v for k, v in vars(layout).items() if k.isupper() and isinstance(v, int)}
     for texts, entry, how in found:
