@@ -78,7 +78,7 @@ def sources():
 
 
 def is_there(name):
-    """Whether a file, a test in it, a test, or a name in a module is there; True for what is none of these."""
+    """Whether a file, a test in it, a test, or a name in a module is there; all else is."""
     file = re.fullmatch(r"([\w/]+\.py)(?:::(\w+))?", name)
     test, of_module = re.fullmatch(r"test_\w+", name), re.fullmatch(r"(?:\w+\.)*([a-z_]+)\.(\w+)", name)
     if file:
@@ -101,7 +101,7 @@ def test_what_a_guide_names_is_there(page):
 
 def test_what_is_not_there_is_noticed():
     assert is_there("kernels/cache.py") and is_there("tests/test_docs.py::test_what_is_not_there_is_noticed")
-    for gone in ("kernels/cash.py", "tests/test_docs.py::test_gone", "test_of_" + "old", "cache.no_such" + "_name"):
+    for gone in ("kernels/cash.py", "tests/test_docs.py::test_gone", "test_of_old", "cache.no_such_name"):
         assert not is_there(gone)
 
 
