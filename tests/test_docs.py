@@ -1,6 +1,7 @@
-"""The reference of `docs/` has every public name, and examples with prompts run; cells run when built."""
+"""The reference of `docs/` has every public name, guides name what is there, examples with prompts run."""
 
 import doctest
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import tapegrad.scipy
 
 DOCS = Path(__file__).parents[1] / "docs"
+GUIDES = [*sorted(DOCS.glob("internals/*.md")), DOCS.parent / "CONTRIBUTING.md"]
 EXAMPLES = [path for path in sorted(DOCS.rglob("*.md")) if ">>> " in path.read_text() and path.stem != "MAP"]
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SOURCES = "\n".join(path.read_text() for path in sorted(DOCS.glob("reference/*.rst")))
@@ -65,6 +67,42 @@ def test_every_page_is_in_a_table_of_contents():
     files = [*DOCS.rglob("*.md"), *DOCS.rglob("*.rst")]
     pages = {path.with_suffix("") for path in files if "_build" not in path.parts}
     assert pages - named == {DOCS / "index"}
+
+
+@functools.cache
+def sources():
+    """The text of each file of the package and its tests, by its path."""
+    root = DOCS.parent
+    files = [path for name in ("tapegrad", "tests") for path in (root / name).rglob("*.py")]
+    return {f"/{path.relative_to(root).as_posix()}": path.read_text("utf-8") for path in files}
+
+
+def is_there(name):
+    """Whether a file, a test in it, a test, or a name in a module is there; all else is."""
+    file = re.fullmatch(r"([\w/]+\.py)(?:::(\w+))?", name)
+    test, of_module = re.fullmatch(r"test_\w+", name), re.fullmatch(r"(?:\w+\.)*([a-z_]+)\.(\w+)", name)
+    if file:
+        found = [text for path, text in sources().items() if path.endswith(f"/{file[1]}")]
+        return any(not file[2] or f"def {file[2]}(" in text for text in found)
+    if test:
+        return any(f"def {name}(" in text for text in sources().values())
+    if of_module and of_module[2] != "py":
+        modules = [text for path, text in sources().items() if path.endswith(f"/{of_module[1]}.py")]
+        return not modules or any(re.search(rf"\b{of_module[2]}\b", text) for text in modules)
+    return True
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda path: path.stem)
+def test_what_a_guide_names_is_there(page):
+    """Files as they end, tests, and names as `module.name`, in backticks."""
+    names = [name for name in re.findall(r"`([^`\n]+)`", page.read_text("utf-8")) if not is_there(name)]
+    assert not names
+
+
+def test_what_is_not_there_is_noticed():
+    assert is_there("kernels/cache.py") and is_there("tests/test_docs.py::test_what_is_not_there_is_noticed")
+    for gone in ("kernels/cash.py", "tests/test_docs.py::test_gone", "test_of_old", "cache.no_such_name"):
+        assert not is_there(gone)
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda path: path.stem)
