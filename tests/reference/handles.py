@@ -134,9 +134,9 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             raise ShapeError(str(error)) from error
         node = moved(self.current(), f)
         owner = self.places if self.places.base is None else self.places.base
-        if np.ndim(places) == 0:
+        if type(places) is not np.ndarray:  # an element; `[..., 0]` is a view
             return Var(node)
-        if self.ndim == 0 or not (places.base is owner or places is owner):
+        if self.memory.base.ndim == 0 or not (places.base is owner or places is owner):
             out = Var(node)
             if not places.flags.writeable:  # a number broadcast: all elements are one in memory
                 one = out.places.reshape(-1)[:1].reshape(())
