@@ -228,9 +228,9 @@ class Plan:
         words, at = self.rows[WORDS * row : WORDS * (row + 1)], abi.address(job.words)
         columns.place(words)
         words[layout.COTANGENTS], words[layout.FLAGS] = at, at + 8 * n
-        # links of the oldest tape do not lead to what is wanted, be it freed there or not
-        lead = self.every or self._below or serial > self.lowest
-        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), len(older) if lead else 0
+        # links of the oldest tape lead to nothing that is wanted, also where what they led to was freed
+        lead = self.every or bool(self._below) or serial > self.lowest
+        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), lead and len(older)
         words[layout.SINKS], words[layout.SINK_COUNT] = words[layout.OLDER] + 8 * len(older), len(sinks)
         words[layout.FREED] = state.unfreed_at if freed is None else abi.address(freed)
         words[layout.GUARDED] = bool(tape.guards)
