@@ -92,3 +92,18 @@ class UnsupportedOpError(TapeError, NotImplementedError, TypeError):
 
 class GradcheckError(TapeError):
     """An analytical derivative differs from the numerical one."""
+
+
+def is_from_signal(error: BaseException) -> bool:
+    """Whether the handler of a signal has raised it: it belongs to the user, whatever it came between.
+
+    A handler is given the frame that it interrupts, which is also the one that its own goes back to.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        for x in frame.f_locals.values() if frame.f_back is not None else ():
+            if x is frame.f_back or (type(x) is tuple and any(y is frame.f_back for y in x)):
+                return True
+        trace = trace.tb_next
+    return False

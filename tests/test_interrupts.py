@@ -21,6 +21,8 @@ import pytest
 import tapegrad as tg
 from tapegrad import config
 from tapegrad.autograd import forward_ad, saved_tensors
+from tapegrad.compilation.paths import learning
+from tapegrad.compilation.plans.planning import Planning
 from tapegrad.config import guard_setting
 from tapegrad.core import grad_mode
 from tapegrad.kernels import abi
@@ -471,6 +473,64 @@ def test_blocks_entered_by_hand():
     assert not (x * x).requires_grad
     leave(None, None, None)
     assert (x * x).requires_grad
+
+
+# ---------------------------------------------------------------- exceptions of the user's
+
+
+class TimeUp(Exception):
+    """What the handler of a signal raises: no KeyboardInterrupt."""
+
+
+@pytest.fixture
+def alarm():
+    """A function that raises TimeUp by a signal, the first time it is called."""
+    calls = []
+
+    def handle(number, frame):
+        raise TimeUp
+
+    def ring(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 1:
+            signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    yield ring
+    signal.signal(signal.SIGALRM, before)
+    assert calls
+
+
+def before_it(monkeypatch, owner, name, ring):
+    """Let a function of the library be interrupted as it begins."""
+    function = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args, **kwargs: (ring(), function(*args, **kwargs))[1])
+
+
+@pytest.mark.parametrize(("owner", "name"), [(learning, "Program"), (Planning, "_rolled")])
+def test_an_exception_of_a_handler_is_not_one_of_learning(alarm, monkeypatch, owner, name):
+    def f(x):
+        return x * 2.0
+
+    def slopes():
+        x = leaf(0.5)
+        return [tg.grad(compiled(x), x)[0].item() for _ in range(30)]
+
+    compiled = tg.compile(f, wait=True)
+    before_it(monkeypatch, owner, name, alarm)
+    with pytest.raises(TimeUp):
+        slopes()
+    assert slopes() == [2.0] * 30
+
+
+def test_an_exception_of_a_handler_is_not_one_of_the_function(alarm):
+    def f(x):
+        alarm()
+        return x * x
+
+    with pytest.raises(TimeUp):
+        tg.func.derivative(f, 2)(0.5)
+    assert tg.func.derivative(f, 2)(0.5) == 2.0
 
 
 if __name__ == "__main__":

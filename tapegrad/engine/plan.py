@@ -154,7 +154,7 @@ class Plan:
         A tape imports from older ones only, so those older than all that is wanted cannot depend on it.
         """
         known = [*self._sinks, *self._below, *(cell.since or self.floor for cell in self._leaves)]
-        lowest = self.floor if self.every else max(min(known, default=0), self.floor)
+        lowest = self.lowest = self.floor if self.every else max(min(known, default=0), self.floor)
         found = {tape.serial: tape for tape in roots}
         todo = list(found.values())
         while todo:
@@ -228,7 +228,9 @@ class Plan:
         words, at = self.rows[WORDS * row : WORDS * (row + 1)], abi.address(job.words)
         columns.place(words)
         words[layout.COTANGENTS], words[layout.FLAGS] = at, at + 8 * n
-        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), len(older)
+        # links of the oldest tape lead to nothing that is wanted, also where what they led to was freed
+        lead = self.every or bool(self._below) or serial > self.lowest
+        words[layout.OLDER], words[layout.OLDER_COUNT] = at + 8 * (n + (n + 7) // 8), lead and len(older)
         words[layout.SINKS], words[layout.SINK_COUNT] = words[layout.OLDER] + 8 * len(older), len(sinks)
         words[layout.FREED] = state.unfreed_at if freed is None else abi.address(freed)
         words[layout.GUARDED] = bool(tape.guards)

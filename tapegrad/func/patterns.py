@@ -20,6 +20,7 @@ import numpy as np
 from tapegrad.autograd.backward import grad
 from tapegrad.autograd.steps import leave_tape
 from tapegrad.core.base import shape_of
+from tapegrad.errors import is_from_signal
 from tapegrad.func import elements
 from tapegrad.func.elements import Elements
 from tapegrad.kernels import abi
@@ -305,7 +306,9 @@ class _Rule:
             operands.append(x)
         try:
             out = np.asarray(self.op.forward(*operands, **self.attrs))
-        except Exception:  # whatever a decomposition makes of them
+        except Exception as error:  # whatever a decomposition makes of them
+            if is_from_signal(error):
+                raise
             return None
         if out.shape != self.shape or not all(isinstance(x, _Symbol) for x in out.reshape(-1)):
             return None
@@ -485,5 +488,7 @@ def _pointwise(op: Primitive, attrs: Attributes) -> bool:
     """Whether an op that keeps the shape acts on each element: then it takes a bare number."""
     try:
         return np.ndim(op.forward(np.float64(0.5), **attrs)) == 0
-    except Exception:  # whatever a decomposition makes of it
+    except Exception as error:  # whatever a decomposition makes of it
+        if is_from_signal(error):
+            raise
         return False

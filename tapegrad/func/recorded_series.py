@@ -17,6 +17,7 @@ from tapegrad.core.base import extra
 from tapegrad.core.dispatch import enabled
 from tapegrad.core.grad_mode import switches
 from tapegrad.core.storage import OPEN
+from tapegrad.errors import is_from_signal
 from tapegrad.func.signatures import Function
 from tapegrad.kernels import abi, table
 from tapegrad.kernels import series as compiled
@@ -91,7 +92,9 @@ def expand(
     try:
         try:
             y = f(*given)
-        except Exception:
+        except Exception as error:
+            if is_from_signal(error):
+                raise
             return None  # the other way raises it, if it belongs to the function
         if not is_tensor(y) or y._tape is not tape or tape.limit < 0 or leaf._tape is not None:
             return None  # after a sweep, too: what it gave may depend on the argument

@@ -18,6 +18,7 @@ from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.autograd.functional import grad_of_active
 from tapegrad.core.grad_mode import in_force, switches
 from tapegrad.core.storage import OPEN
+from tapegrad.errors import is_from_signal
 from tapegrad.func import recorded_series
 from tapegrad.func.calls import Call, tensors_of, zeros
 from tapegrad.func.trees import Structure, Tree
@@ -129,7 +130,9 @@ def used(call: Call, found: Tree, aux: Any, use: Callable[[Call, Tree, Any], R],
         return None
     try:
         return use(call, found, aux)
-    except Exception:  # what forward mode raises, too, or has no need of: values that were written to, say
+    except Exception as error:  # that of forward mode, too, or it has no need of it: values written to, say
+        if is_from_signal(error):
+            raise
         return None
 
 

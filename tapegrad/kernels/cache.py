@@ -29,6 +29,7 @@ from types import FunctionType, ModuleType
 from typing import Any, BinaryIO
 
 from tapegrad.config import bounds, cache_setting
+from tapegrad.errors import is_from_signal
 from tapegrad.kernels.folders import Folder, read
 from tapegrad.kernels.locks import compiling, without_finalizers
 from tapegrad.progress import announced
@@ -208,7 +209,9 @@ def _build(name: str, text: str) -> ModuleType:
     if isinstance(folder, Folder):
         try:
             return _cached(folder.place, unique, text)
-        except Exception:  # no space left, the folder removed, or whatever Numba makes of it
+        except Exception as error:  # no space left, the folder removed, or whatever Numba makes of it
+            if is_from_signal(error):
+                raise
             with contextlib.suppress(OSError):
                 _evict(folder.place, unique)
     with _announced(unique, text):

@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.core.base import add_saved_bytes, shape_of, value_of
 from tapegrad.core.dispatch import expect, note_order
 from tapegrad.core.functions import FUNCTIONS
+from tapegrad.errors import is_from_signal
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import composed, tensor_of
 from tapegrad.ops import REGISTRY
@@ -77,7 +78,9 @@ def _moves(function: Any, otherwise: Callable[..., Any], when: Callable[..., boo
                 other = any(map(_other, args)) or any(map(_other, kwargs.values()))
                 if not other and (when is None or when(*args, **kwargs)):
                     attrs = places_of(function, shape_of(args[0]), *args[1:], **kwargs)
-            except Exception:  # NumPy refuses it, or an argument has no hash
+            except Exception as error:  # NumPy refuses it, or an argument has no hash
+                if is_from_signal(error):
+                    raise
                 attrs = None
         return otherwise(*args, **kwargs) if attrs is None else apply(REARRANGE, (args[0],), attrs)
 

@@ -51,6 +51,33 @@ def test_a_sweep_of_something_above_a_freed_graph_raises(records, capacity, monk
 
 
 @pytest.mark.parametrize(("records", "capacity"), CASES)
+@pytest.mark.parametrize("more", [{}, {"create_graph": True}])
+def test_what_lies_above_a_freed_graph_has_gradients(records, capacity, more, monkeypatch):
+    """Nothing of what was released lies between; a leaf below may do so."""
+    x, loss = graph(records, capacity, monkeypatch)
+    tg.grad(loss, x)
+    w = tg.tensor(3.0, requires_grad=True)
+    above = loss * loss * w
+    slopes = tg.grad(above, [loss, w], retain_graph=True, **more)
+    assert [g.item() for g in slopes] == pytest.approx([6.0 * loss.item(), loss.item() ** 2])
+    with pytest.raises(GraphFreedError):
+        tg.grad(above, [loss, x], retain_graph=True, **more)
+    above.backward(inputs=[w])
+    assert w.grad.item() == pytest.approx(loss.item() ** 2)
+
+
+def test_packed_values_that_were_released():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = np.exp(x)
+    with tg.autograd.graph.saved_tensors_hooks(lambda value: value, lambda value: value):
+        a = np.max(y)
+    a.backward()
+    assert tg.grad(a * a, a)[0].item() == 2 * a.item()
+    with pytest.raises(GraphFreedError):
+        tg.grad(a * a, x)
+
+
+@pytest.mark.parametrize(("records", "capacity"), CASES)
 def test_a_retained_graph_can_be_swept_again(records, capacity, monkeypatch):
     x, loss = graph(records, capacity, monkeypatch)
     found = [tg.grad(loss, x, retain_graph=True)[0].numpy() for _ in range(3)]

@@ -33,12 +33,16 @@ from .graph import (
 
 
 class Memory:
-    """What handles that see one another's writes have in common."""
+    """What handles that see one another's writes have in common.
+
+    A view of a number is a copy, unless that is an array of NumPy's: where it is `unclear`, nobody writes.
+    """
 
     def __init__(self, whole, base):
         self.whole, self.base = whole, base
         self.handles = [base]
         self.version = 0
+        self.unclear = False
 
 
 class Var(np.lib.mixins.NDArrayOperatorsMixin):
@@ -134,10 +138,12 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             raise ShapeError(str(error)) from error
         node = moved(self.current(), f)
         owner = self.places if self.places.base is None else self.places.base
-        if np.ndim(places) == 0:
+        if type(places) is not np.ndarray:  # an element; `[..., 0]` is a view
             return Var(node)
-        if self.ndim == 0 or not (places.base is owner or places is owner):
+        if self.memory.base.ndim == 0 or not (places.base is owner or places is owner):
             out = Var(node)
+            if self.memory.base.ndim == 0:
+                self.memory.unclear = out.memory.unclear = True
             if not places.flags.writeable:  # a number broadcast: all elements are one in memory
                 one = out.places.reshape(-1)[:1].reshape(())
                 out.places = np.broadcast_to(one, places.shape)
@@ -248,6 +254,10 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
         """A leaf that requires grad while nothing is recorded."""
         return self.memory.whole.leaf is not None and not self.detached and not mode[-1]
 
+    def is_number(self):
+        """Whether this has no axes, is no view, and was not written to as arrays are."""
+        return self.memory.base.ndim == 0 and not self.memory.version
+
     def add_(self, other):
         return self.copy_(self + other)
 
@@ -265,7 +275,7 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
             found = conjugate(operands[0])
         else:
             found = product(*operands) if ufunc is np.matmul else elementwise(ufunc, *operands)
-        if out is None or (out[0].ndim == 0 and not out[0].is_parameter()):
+        if out is None or (out[0].is_number() and not out[0].is_parameter()):
             return Var(found)  # a scalar is immutable: the name is bound to another
         out[0]._write(..., Var(found))
         return out[0]

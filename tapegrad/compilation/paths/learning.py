@@ -21,6 +21,7 @@ from tapegrad.compilation.memory.pages import HUGE, give_back, is_long, trim
 from tapegrad.compilation.paths.matching import Matcher
 from tapegrad.compilation.paths.path import UNTRIED, Path, Product
 from tapegrad.compilation.programs.program import Program
+from tapegrad.errors import is_from_signal
 
 MOST_PATHS = 8  # ways through a function that are learned, for arguments of one kind
 SECONDS = 3e-5  # that learning an operation takes, as long as some ninety times recording it
@@ -199,6 +200,8 @@ class Learning:
         except Unlearnable as error:
             self.reason = str(error)
         except Exception as error:  # of an op that cannot be computed by itself
+            if is_from_signal(error):
+                raise
             self.reason = f"{type(error).__name__}: {error}"
 
     def _make(self, trace: Trace, history: History) -> None:

@@ -23,6 +23,7 @@ from tapegrad.compilation.programs.row_forms import Look, Places
 from tapegrad.compilation.programs.second import GradientEvents, is_as_before
 from tapegrad.compilation.rows.computing import number_of
 from tapegrad.compilation.rows.releases import Releases
+from tapegrad.errors import is_from_signal
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -198,6 +199,8 @@ class Path(Computation):
             if self.is_number:
                 self.product = Product(self)
         except Exception as error:  # of a rule that cannot be run by itself
+            if is_from_signal(error):
+                raise
             self.reason = str(error) or type(error).__name__
 
     def compute(self, begin: int, pull: bool, reported: int) -> bool:

@@ -12,6 +12,7 @@ from tapegrad.compilation import background
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.plans.repeats import Part
 from tapegrad.config import compiling_setting
+from tapegrad.errors import is_from_signal
 from tapegrad.kernels.locks import load_module
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class Planning:
             plan.read_in_place(self._program.copies.in_place())
             self._made = plan
         except Exception as error:  # of LLVM, or of a step that is as no other
+            if is_from_signal(error):
+                raise
             self.reason = f"{type(error).__name__}: {error}"
         return True
 

@@ -12,6 +12,7 @@ from tapegrad.compilation.events.events import RESULT, Source
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.rows.computing import number_of
 from tapegrad.core.dispatch import contains_tensor
+from tapegrad.errors import is_from_signal
 
 DISCRETE = "biu"  # kinds of dtypes of which a value may well be the same at another call
 
@@ -44,7 +45,9 @@ class Decision(NamedTuple):
         values = [number_of(program.buffer(x)) if type(x) is Source else x for x in self.operands]
         try:
             found = np.asarray(self.function(*values))
-        except Exception:
+        except Exception as error:
+            if is_from_signal(error):
+                raise
             return False
         value = self.value
         return (

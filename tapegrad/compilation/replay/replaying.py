@@ -18,7 +18,7 @@ from tapegrad.compilation.replay.arguments import Others
 from tapegrad.compilation.replay.comparing import VOUCHED, Check, Entry
 from tapegrad.compilation.replay.observing import Observer, Violation
 from tapegrad.compilation.replay.state import State
-from tapegrad.errors import ReplayError
+from tapegrad.errors import ReplayError, is_from_signal
 from tapegrad.ops import forward
 from tapegrad.ops.forward import error_mode
 from tapegrad.tensor import Tensor
@@ -210,6 +210,8 @@ class Replay:
             while 0 < len(team) < count:
                 team.append(Lanes(path, size, what))
         except Exception as error:  # of an op that has no form with lanes, or is as no other
+            if is_from_signal(error):
+                raise
             team, self.laneless = [], f"{type(error).__name__}: {error}"
             self._teams[1][key] = team
         return team[:count]
