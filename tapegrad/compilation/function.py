@@ -182,14 +182,16 @@ class Compiled(Programmed):
                 "already: tg.func.value_and_grad(f)"
             )
         self._where, vouched = _options(argnums, wait, replay, assume)
-        functools.update_wrapper(self, f)
+        if attributes := getattr(f, "__dict__", None):  # without a dict attributes are read in half the time
+            self.__dict__.update(attributes)
+        functools.update_wrapper(self, f, updated=())
         self.plain, self._argnums = f, argnums
         self._how: tuple[bool, bool, Collection[str]] = wait, replay, vouched
-        self._at_once = wait or compiling_setting() != "background"
         self._recent: Kind | None = None
         self._refused: list[str] = []  # why Python cannot be skipped
         self._others: dict[Any, Compiled] = {}  # the same by other arguments
-        self._once: dict[Any, None] = {}  # signatures of which one call has come
+        self._first: Any = None  # the signature of the first call, while no other has come: see `_kind`
+        self._once: dict[Any, None] = {}  # signatures of which one call has come, if there were several
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()  # by signatures, the latest last
         self._forgotten = 0  # how many there were besides
         self._latest: Kind | None = None  # where the only argument that it is differentiated by is a leaf
@@ -302,26 +304,30 @@ class Compiled(Programmed):
         found: list[Calls] = []
         for one in (self, *self._others.values()):
             found += [kind.explain() for kind in one._kinds.copy().values()]
-            found += [called_once(signature) for signature in one._once.copy() if _is_served()]
+            once = [one._first] if one._first else []
+            found += [called_once(signature) for signature in [*once, *one._once.copy()] if _is_served()]
         forgotten = self._forgotten + sum(one._forgotten for one in self._others.values())
         return Explanation(name, found, forgotten)
 
     def _run(self, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """The value and what else is wanted; where Python may be skipped, only if nothing rules that out."""
         recent = self._recent
-        if recent is not None:
-            if (shortcut := recent.shortcut) is not None and not kwargs:
-                known = shortcut(wanted, args)
-                if known is not None:
-                    return known
-            elif (recent.pending or recent.is_recorded()) and recent.takes(args):
-                recent.calls += 1
-                call = Call(wanted.what, self.plain, self._where, args, kwargs, wanted.directed)
-                found = call.recorded(wanted.eager)
-                background.lend()
-                return found
-            if self._refused:
-                raise_refused(self.plain, self._refused)
+        if recent is None:
+            call = Call(wanted.what, self.plain, self._where, args, kwargs, wanted.directed)
+            if self._first is None and call.given:  # in few steps, as it may be the only one
+                self._first = call.signature()
+                return call.recorded(wanted.eager)
+            return self._looked_up(call, wanted)
+        if recent.pending and recent.takes(args):
+            return self._recorded(recent, wanted, args, kwargs)
+        if (shortcut := recent.shortcut) is not None and not kwargs:
+            known = shortcut(wanted, args)
+            if known is not None:
+                return known
+        elif recent.is_recorded() and recent.takes(args):
+            return self._recorded(recent, wanted, args, kwargs)
+        if self._refused:
+            raise_refused(self.plain, self._refused)
         kind, directed = self._latest, wanted.directed
         if (
             kind is not None
@@ -334,13 +340,26 @@ class Compiled(Programmed):
             kind.calls += 1
             begin = functools.partial(Call, wanted.what, self.plain, self._where, args, kwargs, directed)
             value, parts = matched(kind, args[:1], wanted, self._alone, begin, NO_OTHERS, args[1:])
-            found = value, parts and parts[0]
-        else:
-            call = Call(wanted.what, self.plain, self._where, args, kwargs, directed)
-            kind = self._kind(call)
-            if kind is None:
-                return call.recorded(wanted.eager)
-            found = self._found(call, kind, wanted)
+            return self._ended((value, parts and parts[0]))
+        return self._looked_up(Call(wanted.what, self.plain, self._where, args, kwargs, directed), wanted)
+
+    def _recorded(
+        self, kind: Kind, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
+        """What a call gives that is recorded with no more ado."""
+        kind.calls += 1
+        call = Call(wanted.what, self.plain, self._where, args, kwargs, wanted.directed)
+        found = call.recorded(wanted.eager)
+        background.lend()
+        return found
+
+    def _looked_up(self, call: Call, wanted: Wanted) -> tuple[Any, Any]:
+        """What a call gives, of which is to be seen what is known."""
+        kind = self._kind(call)
+        return call.recorded(wanted.eager) if kind is None else self._ended(self._found(call, kind, wanted))
+
+    def _ended(self, found: tuple[Any, Any]) -> tuple[Any, Any]:
+        """What a call has given; the thread may work, and what rules out that Python is skipped is told."""
         background.lend()
         if self._refused:
             raise_refused(self.plain, self._refused)
@@ -379,10 +398,14 @@ class Compiled(Programmed):
         """
         if not call.given:
             return None
-        signature = call.signature
+        signature = call.signature()
+        if self._first is None:
+            self._first = signature
+            return None
         kind = self._kinds.get(signature)
-        if kind is None and signature not in self._once:
-            self._once[signature] = None
+        if kind is None and signature != self._first and signature not in self._once:
+            first, self._first = self._first, ()
+            self._once.update({first: None, signature: None} if first else {signature: None})
             if len(self._once) > MOST_ONCE:  # the older half goes
                 for older in list(self._once)[: MOST_ONCE // 2]:
                     self._once.pop(older, None)
@@ -402,9 +425,12 @@ class Compiled(Programmed):
                 weakref.finalize(self, _forget, self._kinds)
             wait, replay, assume = self._how
             new = Replay(self.plain, self._where, assume, self._refused) if replay else None
+            at_once = wait or compiling_setting() != "background"
             places = self._where[0] if call.is_flat else ()
-            kind = self._kinds[signature] = Kind(call.given, wait, self._at_once, new, places)
+            kind = self._kinds[signature] = Kind(call.given, wait, at_once, new, places)
             kind.calls = 1
+            if signature == self._first:
+                self._first = ()
             self._once.pop(signature, None)
             if len(self._kinds) > MOST_KINDS:
                 self._forget_the_oldest()
@@ -451,7 +477,7 @@ def _options(
         ("wait", wait, "the calls themselves to make programs"),
         ("replay", replay, "Python to be skipped where nothing that it reads has changed"),
     ):
-        if given is not True and given is not False and not isinstance(given, np.bool_):
+        if given is not False and given is not True and not isinstance(given, np.bool_):
             shown = reprlib.repr(given)
             raise TypeError(
                 f"tg.compile: {name} is True or False, found {shown}; {name}=True asks for {asks}"

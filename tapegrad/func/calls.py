@@ -169,9 +169,11 @@ class Call:
     """
 
     __slots__ = (
-        "_args", "_kwargs", "_leaves", "_places", "_several", "_structures", "_tensors", "_visible",
+        "_alone", "_args", "_kwargs", "_leaves", "_places", "_several", "_structures", "_tensors", "_visible",
         "f", "given", "outside", "v", "what", "where", "xs",
     )  # fmt: skip
+    given: list[Any]
+    _structures: list[Structure]
 
     def __init__(
         self,
@@ -189,12 +191,16 @@ class Call:
             if not args:
                 raise TypeError(f"{what}: arguments and a direction are wanted, (x, v); found one argument")
         self.what, self.f, self.where, self._args, self._kwargs = what, f, where, args, kwargs
-        self._visible = True
         self._places, self._several = where
-        self._structures: list[Structure] = []
-        self.given: list[Any] = []
         self.xs: list[Tensor] = []
-        self.outside = self._tensors = False
+        self.outside = self._tensors = self._alone = False  # alone: a number or an array, and nothing else
+        self._visible = True
+        if len(args) == 1 and where[0] == (0,):
+            x = args[0]
+            if type(x) is float or (type(x) is np.ndarray and x.dtype is DOUBLE):  # mostly
+                self._structures, self.given, self._alone = [LEAF], [x], True
+                return
+        self._structures, self.given = [], []
         for k in self._places:
             if k >= len(args):
                 raise TypeError(
@@ -219,12 +225,12 @@ class Call:
         """Whether each argument that is differentiated by is a leaf itself."""
         return self._structures.count(LEAF) == len(self._structures)
 
-    @property
     def signature(self) -> Any:
         """How the arguments are built that are differentiated by; shapes, dtypes and layouts of leaves."""
         given = self.given
         if len(given) == 1 and self._structures[0] is LEAF and not self._tensors:  # mostly
-            return (LAYOUT(given[0]) if isinstance(given[0], np.ndarray) else type(given[0]),)
+            x = given[0]
+            return (float if type(x) is float else LAYOUT(x) if isinstance(x, np.ndarray) else type(x),)
         found: list[Any] = [] if self.is_flat else [*self._structures]
         for x in given:
             if isinstance(x, Handle):
@@ -241,9 +247,7 @@ class Call:
 
     def apply(self, leaves: Sequence[Operand], has_aux: bool) -> tuple[Any, Any]:
         """Call the function with these leaves in the arguments that are differentiated by: value and aux."""
-        args = list(self._args)
-        for k, part in zip(self._places, self._trees(leaves), strict=True):
-            args[k] = part
+        args = leaves if self._alone else self._filled(leaves)
         try:
             found = self.f(*args, **self._kwargs)
         except TypeError as error:
@@ -282,6 +286,13 @@ class Call:
                 f"{self.what}: the function is to return what is differentiated, found None; does it lack "
                 "its return?"
             )
+
+    def _filled(self, leaves: Sequence[Operand]) -> Sequence[Any]:
+        """All arguments, with these leaves in those that are differentiated by."""
+        args = list(self._args)
+        for k, part in zip(self._places, self._trees(leaves), strict=True):
+            args[k] = part
+        return args
 
     def _trees(self, leaves: Sequence[Operand]) -> Sequence[Tree]:
         if self._structures == [LEAF]:
@@ -382,7 +393,7 @@ class Call:
     def see_outside(self) -> None:
         """See whether derivatives by arguments may be asked for outside."""
         self._visible, self.outside = bool(_enabled.get()), False
-        for x in (*self.given, *self._args) if self._visible else ():
+        for x in () if self._alone or not self._visible else (*self.given, *self._args):
             if isinstance(x, Handle) and has_history(x):
                 self.outside = True
 

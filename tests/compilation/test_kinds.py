@@ -1,5 +1,6 @@
 """Kinds of arguments of which `tg.compile` knows something: so many, the latest."""
 
+import functools
 import gc
 import sys
 
@@ -53,6 +54,37 @@ def test_signatures_that_came_once_longest_ago_are_forgotten(monkeypatch):
     assert shapes(compiled) == [99]
     agree(compiled, np.ones(1))  # and this one is not
     assert shapes(compiled) == [99]
+
+
+def test_the_first_signature_is_known_among_later_ones():
+    compiled = tg.compile(energy, wait=True)
+    for n in (1, 2, 3):  # each once
+        agree(compiled, np.ones(n))
+    explained = compiled.explain().kinds
+    assert [kind[:2] for kind in explained] == [(f"float64 ({n},)", 1) for n in (1, 2, 3)]
+    agree(compiled, np.ones(1))
+    assert shapes(compiled) == [1] and len(compiled.explain().kinds) == 3
+
+
+def test_attributes_of_the_function_are_those_of_what_it_is_compiled_to():
+    @functools.wraps(energy)
+    def f(x):
+        return energy(x)
+
+    f.units = "J"
+    compiled = tg.compile(f)
+    assert (compiled.units, compiled.__name__, compiled.__wrapped__) == ("J", "energy", f)
+    assert tg.compile(functools.partial(f)).__doc__ == functools.partial.__doc__
+
+
+def test_layouts_of_a_first_call_are_told_apart():
+    """Of the same shape and dtype, and a number: none of them is taken for another that has come once."""
+    compiled, x = tg.compile(energy, wait=True), np.linspace(0.1, 1.0, 6)
+    for given in (x[::2], x[:3].copy(), x[2::-1], x[:3].astype(np.float32)):
+        compiled.value_and_grad(given)
+    assert compiled.value_and_grad(0.5)[0] == energy(0.5) and not compiled._kinds
+    agree(compiled, x[::2])
+    assert shapes(compiled) == [3] and len(compiled.explain().kinds) == 5
 
 
 def test_a_kind_at_work_is_not_forgotten(monkeypatch):
