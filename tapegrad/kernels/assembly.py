@@ -66,6 +66,18 @@ def _compiled(text: str, symbol: str) -> bytes:
     return found
 
 
+def text_of(module: Any) -> str:
+    """Return the text of a module of llvmlite's, which is used up: it refers to itself, so it would stay."""
+    text = str(module)
+    for function in module.functions:
+        for block in function.blocks:
+            for instruction in block.instructions:
+                vars(instruction).clear()
+            vars(block).clear()
+        vars(function).clear()
+    return text
+
+
 def load(text: str) -> Address:
     """Return the address of the function of a text, compiled once and kept; 0 where there are too many.
 

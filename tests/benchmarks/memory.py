@@ -1,10 +1,15 @@
 """Peak memory of a gradient beside torch's: each program in a process of its own.
 
     python -m tests.benchmarks.memory [--quick]
+    python -m tests.benchmarks.memory --calls lstm:S ode:S
 
 Programs are the same in both. Printed is how much the resident memory rose above what the process had after
 a small gradient (which loads and compiles everything), in MiB: up to the backward, and at its highest; and
 the ratio of tapegrad's peak to torch's. The exit status is 1 where that is above 1.1.
+
+Of calls, of GradBench's problems by name and size, it is how much the memory rose above what the process had
+after calls of the tiny size: at its highest in the first calls, while `tapegrad.compile` learns and plans,
+and in the last ones; recorded, compiled while calls wait for that and while they do not, and by torch.
 """
 
 import os
@@ -12,9 +17,11 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import argparse
+import gc
 import importlib
 import subprocess
 import sys
+from time import perf_counter, sleep
 
 import numpy as np
 
@@ -125,12 +132,66 @@ def run(tool, program, quick):
     return [float(x) for x in done.stdout.split()]
 
 
+WAYS = "eager", "wait", "compile", "torch"
+FIRST, LAST = {"wait": 8, "compile": 8}, 2  # calls: those that learn, 1 otherwise, and those behind them
+SECONDS = 300.0  # that a thread may take for what a call has asked for
+
+
+def measure_calls(way, name, size):
+    """The highest rise in MiB of the first calls of a problem's derivative, and of the last ones."""
+    tools = importlib.import_module("tests.benchmarks.gradbench.tools")
+    problem = importlib.import_module("tests.benchmarks.gradbench.problems").PROBLEMS[name]
+    background = importlib.import_module("tapegrad.compilation.background")
+    kinds = {"eager": tools.Eager, "torch": tools.Torch}
+    if way == "compile":
+        make = tools.tg.compile
+        tools.tg.compile = lambda f, where, **options: make(f, where, **options | {"wait": False})
+    tool, first, rises = kinds.get(way, tools.Compile)(), FIRST.get(way, 1), []
+    for one in ("tiny", size):
+        call = tool.derivative(problem)
+        variables, data = problem.inputs(*problem.sizes[one], seed=0)
+        gc.collect()
+        reset_highest()
+        before = resident()
+        for k in range(first + LAST):
+            if k == first:
+                rises = [peak() - before]
+                reset_highest()
+            call([x * (1 + 1e-8 * k) for x in variables], data)
+            begin = perf_counter()
+            while k < first and background.waiting() and perf_counter() - begin < SECONDS:
+                sleep(0.01)
+    return *rises, peak() - before
+
+
+def print_calls(problems):
+    """Print the rows of problems, each way in a process of its own."""
+    print(f"{'MiB, first (last)':18s}" + "".join(f"{way:>18s}" for way in WAYS))
+    for problem in problems:
+        line = f"{problem:18s}"
+        for way in WAYS:
+            command = [sys.executable, "-m", "tests.benchmarks.memory", "--call", way, *problem.split(":")]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            first, last = map(float, done.stdout.split())
+            both = f"{first:.1f} ({last:.1f})"
+            line += f"{both:>18s}"
+        print(line, flush=True)
+
+
 def main(argv):
     """Print the table; 1 where a ratio is above the bar."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small programs")
     parser.add_argument("--one", nargs=2, metavar=("TOOL", "PROGRAM"), help="measure in this process")
+    parser.add_argument("--calls", nargs="+", metavar="PROBLEM:SIZE", help="of GradBench, in all ways")
+    parser.add_argument("--call", nargs=3, metavar=("WAY", "PROBLEM", "SIZE"), help="one, in this process")
     args = parser.parse_args(argv)
+    if args.call:
+        print(*measure_calls(*args.call))
+        return 0
+    if args.calls:
+        print_calls(args.calls)
+        return 0
     if args.one:
         print(*measure(*args.one, args.quick))
         return 0

@@ -12,7 +12,21 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation.events import learner
-from tapegrad.compilation.events.events import NARROW, Column
+from tapegrad.compilation.events.events import (
+    ARGUMENT,
+    FIXED,
+    LIVE,
+    NARROW,
+    RESULT,
+    Brought,
+    Called,
+    Column,
+    Event,
+    Events,
+    Several,
+    Source,
+    Sources,
+)
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.memory.pages import CHUNK, HUGE, LARGE, Pages, give_back
 from tapegrad.compilation.memory.values import LINE, PACKED, SHEET, Packed
@@ -563,3 +577,75 @@ def test_columns_of_objects(more):
     column[1], column[2], other[3] = objects[4], column[2], objects[5]
     assert column[1] is objects[4] and column[2] is objects[2] and column[3] is objects[3]
     assert other[1] is objects[1] and other[3] is objects[5]
+
+
+def test_small_arrays_among_the_operands_of_very_many_operations_are_packed():
+    """Each has memory of its own, though one array came twice."""
+    for are_many in (True, False):
+        x, large, number = np.arange(3.0), np.zeros(PACKED), np.float64(2.0)
+        given = [x, x, x[::2], large, number, 7, np.array(1.0)]
+        sources = Sources(are_many)
+        for value in given:
+            sources.append(Source(LIVE, value))
+        sources.append(Source(FIXED, 2))
+        found = [source.value for source in sources]
+        assert all(np.array_equal(a, b) for a, b in zip(found, given, strict=False)) and found[-1] == 2
+        assert [sources.has_packed(value) for value in found] == [are_many, are_many] + [False] * 6
+        found[0][...] = 5.0
+        assert sources[1].value[0] == (0.0 if are_many else 5.0)
+        again = copy.copy(sources)
+        sources[0] = Source(LIVE, x)
+        assert sources[0].value is x and (again[0].value == 5.0).all()
+        assert not any(again.has_packed(source.value) for source in again)
+
+
+def test_how_operations_were_called_is_kept_once_for_all_that_were_called_alike():
+    """But not for those of which an argument is equal and another one."""
+    add, total, first = tg.ops.MEANING[np.add], tg.ops.MEANING[np.sum], Source(ARGUMENT, 0)
+    calls = [
+        (np.sum, lambda x: (x,), {}),
+        (np.sum, lambda x: (x, 1), {}),
+        (np.sum, lambda x: (x, True), {}),
+        (np.sum, lambda x: (x,), {"axis": 1}),
+        (np.mean, lambda x: (x,), {}),
+        (np.sum, lambda x: (Several(list, (x, Brought(0))),), {}),
+        (np.sum, lambda x: (Several(tuple, (x, Brought(0))),), {}),
+        (np.sum, lambda x: (x, 0.0), {}),
+    ]
+    events, expected = Events(), []
+    for k in range(5):
+        for function, args, names in calls:
+            x = Source(RESULT, len(events) - 1) if len(events) else first
+            expected.append(Called(function, args(x), names))
+            events.append(Event(total, (x,), {}, np.zeros(()), False, expected[-1]))
+        pair = Called(np.add, (first, Source(RESULT, len(events) - 1)), {}, results=(0,))
+        events.append(Event(add, pair.args, {}, np.zeros(()), False))
+        expected.append(pair)
+        events[len(events) - 1] = events[len(events) - 1]._replace(call=pair)
+    for k, call in enumerate(expected):
+        found = events[k].call
+        assert found == call == events.call(k) == events.copy()[k].call
+        assert [*map(type, found.args)] == [*map(type, call.args)]
+        if type(call.args[0]) is Several:
+            assert found.args[0].kind is call.args[0].kind
+    alone = sum(1 for call in expected if any(type(x) in (Several, float) for x in call.args))
+    assert len({id(x) for x in events._more.values()}) <= alone + 2 * len(calls)
+    events[0] = events[0]._replace(call=None)
+    assert events[0].call is None and events[len(calls) + 1].call == expected[len(calls) + 1]
+
+
+def test_a_long_program_has_a_buffer_for_each_array_that_a_call_brings(monkeypatch):
+    """Though the call that is learned from has brought the same one twice."""
+    monkeypatch.setattr(memory, "MOST_STEPS", 0)
+
+    def f(x, a, b, c):
+        return np.sum((x * a + b) * np.sin(x * c))
+
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    x = np.linspace(0.1, 1.0, 3)
+    for k in range(8):
+        a = x + k
+        given = (a, a, a) if k < 3 else (a, np.full(3, 2.0 * k), np.arange(6.0)[::2])
+        (value, gradient), (wanted, expected) = compiled.value_and_grad(x, *given), recorded(x, *given)
+        assert value == wanted
+        np.testing.assert_allclose(gradient, expected, rtol=1e-14)

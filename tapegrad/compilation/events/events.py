@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.compilation.events.methods import MEANT, UPDATES
 from tapegrad.compilation.events.passive import Operation, Passive
-from tapegrad.compilation.memory.values import Packed, Values
+from tapegrad.compilation.memory.values import Packed, Values, is_packable
 from tapegrad.core.base import Handle
 from tapegrad.core.functions import BY_SHAPES
 from tapegrad.kernels.replay import layout
@@ -76,6 +76,13 @@ class Brought(NamedTuple):
 
     operand: int
     event: int = 0
+
+
+class Taken(NamedTuple):
+    """An argument or a result, by the operand that it is of which of the call's events."""
+
+    operand: int
+    event: int
 
 
 class Called(NamedTuple):
@@ -184,6 +191,48 @@ class Column:
         return number
 
 
+class Sources:
+    """Operands that are neither arguments nor results; small arrays are packed where there are very many."""
+
+    def __init__(self, are_many: bool = False) -> None:
+        self._entries: list[Any] = []  # of an array that is live it alone, or its number among those packed
+        self._packed = Packed() if are_many else None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Source]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, k: int) -> Source:
+        found = self._entries[k]
+        if type(found) is Source:
+            return found
+        return Source(LIVE, found if self._packed is None or type(found) is not int else self._packed[found])
+
+    def __setitem__(self, k: int, source: Source) -> None:
+        is_array = source.kind == LIVE and type(source.value) is np.ndarray
+        self._entries[k] = source.value if is_array else source
+
+    def __copy__(self) -> Sources:
+        out = Sources()
+        out._entries = [self[k].value if type(x) is int else x for k, x in enumerate(self._entries)]
+        return out
+
+    def append(self, source: Source) -> None:
+        """Add an operand."""
+        kind, x = source
+        packed = self._packed
+        self._entries.append(source)
+        if packed is not None and kind == LIVE and type(x) is np.ndarray and x.ndim and is_packable(x):
+            self._entries[-1] = len(packed)
+            packed.append(x)
+
+    def has_packed(self, x: Any) -> bool:
+        """Whether this is an array that was packed, of which the memory is that operand's alone."""
+        return self._packed is not None and self._packed.has(x)
+
+
 class Events(Sequence[Event]):
     """Operations in columns, as there may be very many: each is an `Event` while it is asked for.
 
@@ -207,10 +256,11 @@ class Events(Sequence[Event]):
     def __init__(self, events: Iterable[Event] = (), are_many: bool = False) -> None:
         self.ops, self.attrs = Column(), Column()
         self.values: Values | Packed = Packed() if are_many else Values()
-        self.sources: list[Source] = []
+        self.sources = Sources(are_many)
         self.addresses = array("q")
         self._starts, self._operands = array("i", [0]), array("i")  # see `places`
         self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
+        self._alike: dict[Any, tuple[Any, ...]] = {}  # those of these that several have, by what tells them
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
         self.add_operand = self._operands.append  # of the next operation, by its place
         for event in events:
@@ -243,6 +293,8 @@ class Events(Sequence[Event]):
             operands = tuple(found)
             self._latest = k, operands
         more = self._more.get(k, NO_MORE)
+        if more[1] is not None:
+            more = more[0], self._with_sources(k, more[1]), *more[2:]
         return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
 
     def places(self, k: int) -> Sequence[int]:
@@ -257,7 +309,7 @@ class Events(Sequence[Event]):
     def call(self, k: int) -> Called | None:
         """How an operation was called."""
         more = self._more.get(k)
-        return None if more is None else more[1]
+        return None if more is None or more[1] is None else self._with_sources(k, more[1])
 
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""
@@ -274,8 +326,7 @@ class Events(Sequence[Event]):
             known = source.kind < LIVE
             self.add_operand(OPERAND_KINDS * source.value + source.kind if known else self.bring(source))
         self.add(event.op, event.attrs, event.value)
-        if event[4:] != NO_MORE:
-            self._more[len(self) - 1] = event[4:]
+        self._tell(len(self) - 1, event)
 
     def add(self, op: Any, attrs: Attributes, value: Any) -> None:
         """Add an operation of which there is no more to say, behind its operands."""
@@ -295,9 +346,42 @@ class Events(Sequence[Event]):
             if place % OPERAND_KINDS == LIVE:
                 self.sources[place // OPERAND_KINDS] = source
         self.attrs[k], self.values[k], self._latest = event.attrs, event.value, (-1, ())
-        self._more[k] = event[4:]
-        if event[4:] == NO_MORE:
-            del self._more[k]
+        self._tell(k, event)
+
+    def _tell(self, k: int, event: Event) -> None:
+        """Keep what there is to say besides, once for all of which it is alike."""
+        more, call = event[4:], event.call
+        if call is not None:
+            more = more[0], call.replaced(lambda x: self._taken(k, call.events, x)), *more[2:]
+        elif more == NO_MORE:
+            self._more.pop(k, None)
+            return
+        key = _key_of(more)
+        self._more[k] = more if key is None else self._alike.setdefault(key, more)
+
+    def _taken(self, k: int, count: int, x: Any) -> Any:
+        """An argument of a call of so many events from one on: an operand of these as such."""
+        if type(x) is Several:
+            return x._replace(parts=tuple(self._taken(k, count, y) for y in x.parts))
+        if type(x) is Source and x.kind < LIVE:
+            for j in range(min(count, len(self) - k)):
+                for q, place in enumerate(self.places(k + j)):
+                    if place == OPERAND_KINDS * x.value + x.kind:
+                        return Taken(q, j)
+        return x
+
+    def _with_sources(self, k: int, call: Called) -> Called:
+        """The call that an event is, as it was told."""
+
+        def source(x: Any) -> Any:
+            if type(x) is Several:
+                return x._replace(parts=tuple(map(source, x.parts)))
+            if type(x) is not Taken:
+                return x
+            place = self.places(k + x.event)[x.operand]
+            return Source(place % OPERAND_KINDS, place // OPERAND_KINDS)
+
+        return call.replaced(source)
 
     def settle(self) -> None:
         """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
@@ -312,6 +396,19 @@ class Events(Sequence[Event]):
             setattr(out, name, copy.copy(column))
         out.add_operand = out._operands.append
         return out
+
+
+def _key_of(x: Any) -> Any:
+    """What only what is the same has as its key; None where that is not looked into."""
+    kind = type(x)
+    if kind in (Taken, Brought, int, bool, str, type, type(None)):
+        return kind, x
+    if kind is Called:
+        x = id(x.function), x.args, tuple(x.kwargs.items()), *x[3:]
+    elif kind is not tuple:
+        return None
+    keys = tuple(map(_key_of, x))
+    return None if None in keys else keys
 
 
 NO_MORE = Event(None, (), NO_ATTRIBUTES, None, False)[4:]

@@ -172,7 +172,7 @@ class Packed:
         self._words.append(-1)
         if isinstance(x, NUMBERS):
             x = np.asarray(x)
-        if type(x) is np.ndarray and x.flags.carray and x.flags.owndata and _is_packable(x):
+        if type(x) is np.ndarray and is_packable(x):
             self._find_room(k, x)
             _, sheet, at = self._place(self._words[k])
             sheet.memory[at : at + x.nbytes] = x.tobytes()
@@ -194,7 +194,7 @@ class Packed:
 
     def room(self, k: int, like: np.ndarray) -> np.ndarray:
         """As of `Values`."""
-        if like.flags.c_contiguous and _is_packable(like):
+        if like.flags.c_contiguous and _is_small(like):
             self._find_room(k, like)
         else:
             self[k] = empty_like(like)
@@ -233,6 +233,11 @@ class Packed:
         if not self.is_packed(k) or (type(other) is Packed and not other.is_packed(k)):
             return self[k] is other[k]
         return abi.address(self[k]) == abi.address(other[k])
+
+    def has(self, x: Any) -> bool:
+        """Whether this is an array in one of its sheets."""
+        base = x.base if type(x) is np.ndarray else None
+        return base is not None and any(sheet is not None and sheet.memory is base for sheet in self._sheets)
 
     def places(self) -> tuple[list[Form], np.ndarray, np.ndarray]:
         """Shapes and dtypes, which of these each number has, and where it is; -1 for what is in no sheet."""
@@ -314,6 +319,10 @@ class Packed:
         return len(self._sheets) - 1
 
 
-def _is_packable(x: np.ndarray) -> bool:
-    """Whether an array is a small one of numbers."""
+def is_packable(x: np.ndarray) -> bool:
+    """Whether an array is packed: a small one of numbers, which lie in its own memory as in a sheet."""
+    return x.flags.carray and x.flags.owndata and _is_small(x)
+
+
+def _is_small(x: np.ndarray) -> bool:
     return 0 < x.nbytes <= PACKED and x.dtype.kind in "biufc"

@@ -25,7 +25,7 @@ from tapegrad.compilation.rows.fusing import (
     forms_in,
 )
 from tapegrad.compilation.rows.table import Form
-from tapegrad.kernels.assembly import ENTRY
+from tapegrad.kernels.assembly import ENTRY, text_of
 from tapegrad.kernels.replay import layout
 from tapegrad.native.emission.algebra import Real
 
@@ -126,7 +126,7 @@ def emit_turns(turns: Turns) -> str:
     function = ir.Function(module, ir.FunctionType(I64, [I64.as_pointer(), I64]), ENTRY)
     set.add(function.attributes, '"prefer-vector-width"="512"')
     _Turn(function, turns).emit()
-    return str(module)
+    return text_of(module)
 
 
 def runs_of(steps: Sequence[TurnStep]) -> list[list[int]]:

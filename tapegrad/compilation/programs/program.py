@@ -449,6 +449,8 @@ class Program:
             if self._is_learned:
                 self.copies.bring(buffer, value)
             return self._brought.keep(buffer)
+        if self.events.sources.has_packed(value):
+            return self._brought.keep(value)
         if type(value) not in PYTHON_S:
             return self._brought.beside(np.array(value))
         if not isinstance(event.op, Passive):

@@ -24,7 +24,7 @@ from tapegrad.compilation.rows.rows import Kernel
 from tapegrad.compilation.rows.staging import Parameters, Stage, Stages, Task
 from tapegrad.compilation.rows.stretching import BLOCK, Stretch
 from tapegrad.kernels import assembly
-from tapegrad.kernels.assembly import ENTRY
+from tapegrad.kernels.assembly import ENTRY, text_of
 from tapegrad.kernels.emit import VECTOR
 from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.emission.algebra import STEPS as ROUNDING
@@ -204,7 +204,7 @@ def emit_kernel(char: str, extent: int, tasks: Sequence[Task], given: Parameters
         argument.attributes.add("nonnull")
     _Loop(body, char, extent, tasks, given, places).emit()
     _enter(module, body, kind, len(places))
-    return str(module)
+    return text_of(module)
 
 
 @functools.cache
