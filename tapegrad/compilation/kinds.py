@@ -112,14 +112,14 @@ class Kind:
         """Whether a call that asks for this may follow a path, or be learned from."""
         if not wanted.directed:
             return True
-        paths = self.matcher.paths
-        if self.work.of_tensors or not paths:
+        path = next(iter(self.matcher.paths), None)  # at once, as another thread may let go of them
+        if self.work.of_tensors or path is None:
             return not self.work.of_tensors
-        if paths[0].product is UNTRIED:
+        if path.product is UNTRIED:
             if self.learning.is_emptied:
                 return True  # it is made in the call
-            self.learning.alone(self.learning.product_of, paths[0], True)
-        return isinstance(paths[0].product, Product)
+            self.learning.alone(self.learning.product_of, path, True)
+        return isinstance(path.product, Product)
 
     def in_lanes(
         self, leaves: Sequence[np.ndarray], others: Others, what: str, threads: int

@@ -493,9 +493,8 @@ def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False, made
         if isinstance(x, Handle) and not is_expected(x) and x._extra is not None and x._extra.volatile:
             extra(out).volatile = True
     if type(mode) is Mode:
-        alone = out._extra is None or out._extra.storage is None  # a view is as its base
-        if mode.inference and made and alone:
-            extra(out).inference = True
+        if mode.inference and made and (out._extra is None or out._extra.storage is None):
+            extra(out).inference = True  # a view is as its base
         if mode.forward is not None:
             mode.forward.note(out, operands, apart or not mode.recording)
     return out

@@ -6,6 +6,7 @@ compiled code can be used it takes their place (`compiled_methods`), and calls t
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -217,12 +218,30 @@ def _beside(op: Primitive, a: Any, b: Any) -> Any:
         return apply(op, (a, b))
 
 
+def _operation(op: Elementwise, ufunc: np.ufunc) -> Callable[..., Any]:
+    """What computes an op: NumPy's operator, but for numbers of which that has bits of its own.
+
+    Those are powers, and absolute values and products of complex numbers: as compiled recording has them.
+    """
+    operate = op.operator
+    if operate not in (abs, operator.mul, operator.pow):
+        return operate or ufunc
+
+    def function(*values: Any) -> Any:
+        if any(type(x) is ndarray for x in values):
+            return operate(*values)
+        apart = operate is operator.pow or any(isinstance(x, np.complexfloating) for x in values)
+        return (ufunc if apart else operate)(*values)
+
+    return function
+
+
 FAST: dict[str, Callable[..., Any]] = {}  # with a Tensor as the first operand
 REFLECTED: dict[str, Callable[..., Any]] = {}  # with a Tensor as the last operand, given first
 for _op in REGISTRY.values():
     _ufunc = _op.functions[0] if _op.functions else None
     if isinstance(_op, Elementwise) and isinstance(_ufunc, np.ufunc) and _op.arity < 3:
-        _operate = _op.operator or _ufunc
+        _operate = _operation(_op, _ufunc)
         FAST[_op.name] = (unary if _op.arity == 1 else binary)(_op, _operate)
         if _op.arity == 2:
             REFLECTED[_op.name] = reflected(_op, _operate)

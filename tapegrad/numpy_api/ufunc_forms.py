@@ -16,6 +16,7 @@ from tapegrad.core.base import (
     Axis,
     DType,
     add_saved_bytes,
+    is_expected,
     like_of,
     ndim_of,
     needs_derivative,
@@ -305,7 +306,7 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Operand) -> None:
     if moving or needs_derivative(x):
         if x._v.dtype.kind not in "fc":
             raise DTypeError(f"{what}: a Tensor of dtype {x._v.dtype} cannot hold values that require grad")
-        if x.requires_grad and x.is_leaf:
+        if not is_expected(x) and x.requires_grad and x.is_leaf:
             write(x, Ellipsis, x, what)  # refuses
         new = _at(ufunc, x, index, others, value)
     write(x, Ellipsis, new, what, True)

@@ -132,3 +132,22 @@ def test_10_000_calls_of_changing_shapes_do_not_grow(calls):
     assert len(compiled._once) <= function.MOST_ONCE < 1250
     assert len(compiled._kinds) <= function.MOST_KINDS + 1  # of which one may be at work
     assert found[-1] < found[0] + 10_000
+
+
+class Gone(list):
+    """Paths that another thread lets go of as soon as somebody has looked whether there are some."""
+
+    def __bool__(self):
+        there = len(self) > 0
+        self.clear()
+        return there
+
+
+def test_a_product_is_asked_for_while_another_thread_lets_go_of_the_ways():
+    compiled, x = tg.compile(energy, wait=True), np.linspace(0.1, 1.0, 5)
+    for _ in range(4):
+        agree(compiled, x)
+    (kind,) = compiled._kinds.values()
+    kind.matcher.paths = Gone(kind.matcher.paths)
+    wanted = sys.modules["tapegrad.compilation.wanted"].PRODUCT
+    assert kind.serves(wanted) in (True, False)

@@ -303,7 +303,7 @@ class Path(Computation):
                 self._write_words(k, words)
             code = codes[places.seen[RESULT][k]]
             number = places.at[RESULT][k] if code else 0
-            (op, first, second), operands = self._known(k, arguments, results) or self._compared(k)
+            (op, first, second), operands = self._plainly_compared(k, arguments, results) or self._compared(k)
             call, writes = 0, (0, 0)
             if program.written or program.seen:
                 writes = self.comparison.write(k), self.comparison.in_vain(k)
@@ -321,7 +321,9 @@ class Path(Computation):
         self._rows[:, layout.EVENT_ALIKE] += abi.address(self._alike)
         self.compared = compared
 
-    def _known(self, k: int, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> Compared | None:
+    def _plainly_compared(
+        self, k: int, arguments: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> Compared | None:
         """As `_compared`, of an event that has but one or two Tensors as operands; None of others."""
         program, found = self.program, [0, 0]
         events, stands = program.events, program.stand_ins.numbers
@@ -435,10 +437,10 @@ def _code(look: Look) -> int:
 
 
 def _giving(buffer: np.ndarray) -> Callable[[], Any]:
-    """A function that gives a copy of a buffer, of a double a float."""
+    """A function that gives a copy of a buffer, of a double a float, of two a complex number of Python's."""
     if buffer.ndim:
         return buffer.copy
-    return buffer.item if buffer.dtype == np.dtype(float) else functools.partial(number_of, buffer)
+    return buffer.item if buffer.dtype.char in "dD" else functools.partial(number_of, buffer)
 
 
 def _giving_like(ct: np.ndarray | None, x: np.ndarray) -> Callable[[], Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
@@ -31,6 +33,7 @@ from tapegrad.compilation.events.stand_ins import StandIns, from_addresses
 from tapegrad.compilation.events.varying import (
     COMPUTED,
     ELEMENT,
+    REARRANGE,
     Renewal,
     is_computed_anew,
     varying_of,
@@ -82,6 +85,22 @@ def view_of(op: Primitive, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray |
         return None
     found = op.forward(x, **attrs)
     return found if is_view(found, x) else None
+
+
+def windows_of(x: np.ndarray, attrs: Attributes, like: np.ndarray) -> np.ndarray | None:
+    """Return what sees the elements at places as another array does that sees some more than once.
+
+    So windows lie that slide: products and sums of them have the bits of arrays with such strides.
+    """
+    low, high = byte_bounds(like)
+    if not like.size or like.nbytes <= high - low or 0 in like.strides or not x.flags.c_contiguous:
+        return None
+    places, steps = attrs["places"], [s // like.itemsize for s in like.strides]
+    first = int(places.flat[0])
+    along = np.ogrid[tuple(slice(n) for n in like.shape)]
+    if attrs["holes"] or not np.array_equal(places, first + sum(map(np.multiply, along, steps))):
+        return None
+    return as_strided(x.reshape(-1)[first:], like.shape, like.strides, writeable=False)
 
 
 class Write(NamedTuple):
@@ -250,6 +269,8 @@ class Program:
         operands = [self._operand(source, event, k) for source in event.operands]
         seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
         view = view_of(event.op, event.attrs, operands[0]) if seen else None
+        if event.op is REARRANGE and event.order is None:
+            view = windows_of(operands[0], event.attrs, value)
         self.views.append(view is not None)
         target = None
         if event.op is BROADCAST:

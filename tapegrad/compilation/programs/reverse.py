@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
-from tapegrad.compilation.events.varying import varying_of
+from tapegrad.compilation.events.varying import REARRANGE, varying_of
 from tapegrad.compilation.memory.pages import is_long
 from tapegrad.compilation.programs.elementwise import NO_PART, ElementwiseCotangents, part_of, slots_of
 from tapegrad.compilation.programs.program import Program, view_of
@@ -130,7 +130,7 @@ class Reverse(ElementwiseCotangents):
             part = self._like(event.operands[0])
             scatter_varying(self.rows, self._whole(Source(RESULT, j), ct), varying, part)
             self._give(event.operands[0], part)
-        elif self.program.views[j]:
+        elif self.program.views[j] and event.op is not REARRANGE:  # whose windows share elements
             self._view(event, Source(RESULT, j), ct, operands[0])
         elif event.op in (SUM, MEAN):
             self._sum(event, ct, operands[0])

@@ -46,6 +46,7 @@ REDUCING = {
     )
 }
 CONSTANT = {np.zeros_like: 0.0, np.ones_like: 1.0}  # elements, whatever those of the operand
+APART = MULTIPLY, MEANING[np.absolute]  # of complex numbers, whose operators have bits of their own
 OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
 FLOATS = "df"
 NUMBERS = "dfDF"
@@ -96,14 +97,25 @@ def compute(
 
 def _elementwise(rows: Rows, function: np.ufunc, operands: Sequence[np.ndarray], out: np.ndarray) -> None:
     """Add a ufunc's loop, if there is one for operands as they are, or as complex numbers; else a call."""
-    if rows.loop(function, operands, out) or _has_truths(rows, function, operands, out):
+    stepped = out.size != 1 or _is_stepped([*operands, out])
+    if (stepped and rows.loop(function, operands, out)) or _has_truths(rows, function, operands, out):
         return
-    if _widens(operands, out) and rows.loop(function, [_widened(rows, x, out.dtype) for x in operands], out):
+    wide = functools.partial(_widened, rows, dtype=out.dtype)
+    if stepped and _widens(operands, out) and rows.loop(function, [*map(wide, operands)], out):
         return
     if function in OUT_BY_NAME:
         rows.call(functools.partial(function, out=out), operands)
     else:
         rows.call(function, [*operands, out])
+
+
+def _is_stepped(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether NumPy's loop over one element has the strides of a row, which may tell its last bits.
+
+    Over real numbers recording has the strides of rows too.
+    """
+    ordinary = all(x.ndim != 1 or x.dtype.kind != "c" or x.strides[0] == x.itemsize for x in arrays)
+    return ordinary and len({x.ndim for x in arrays} - {0}) < 2
 
 
 def _widens(operands: Sequence[np.ndarray], out: np.ndarray) -> bool:
@@ -351,7 +363,7 @@ def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray
         number = event.operands[1].value
         if type(number) not in (int, float) or number == 0:
             return False
-        if number in QUICK_POWERS:
+        if number in QUICK_POWERS and not _is_function(event):
             _elementwise(rows, QUICK_POWERS[number], [x], out)
             return True
         exponent = rows.keep(np.array(number, kind))
@@ -359,6 +371,11 @@ def _power(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray
         return False
     _elementwise(rows, np.power, [x, exponent], out)
     return True
+
+
+def _is_function(event: Event) -> bool:
+    """Whether a power was not the operator, which takes other functions for some exponents."""
+    return event.call is not None and event.call.function is np.power
 
 
 def _chosen(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
@@ -418,10 +435,12 @@ def forward_of(event: Event, given: Sequence[Any]) -> Any:
     """Return what the op of an event gives for values."""
     op, taken = event.op, forward.taken(event.op, event.value)
     if op is POWER and np.ndim(event.value):  # as compiled recording does
-        return (_vector_form(POWER, given[0]) or operator.pow)(*given)
+        is_large = type(given[0]) is np.ndarray and given[0].nbytes > tape.LARGE
+        by_numpy = np.power if is_large or _is_function(event) else operator.pow
+        return (_vector_form(POWER, given[0]) or by_numpy)(*given)
     as_operator = isinstance(op, Elementwise) and op.operator is not None and not taken
-    if as_operator and (are_real_numbers(given) or _are_complex(given)):
-        return op.operator(*given)  # which tells of errors in other words, and has bits of its own
+    if as_operator and (are_real_numbers(given) or (_are_complex(given) and op not in APART)):
+        return op.operator(*given)  # which tells of errors in other words
     return forward.value(op, given, {**event.attrs, **taken})
 
 

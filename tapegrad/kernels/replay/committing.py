@@ -7,6 +7,7 @@ from tapegrad.kernels.dialect import call, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import admit, shade_for
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.operands import (
+    code_of,
     drop,
     drop_position,
     entry_of,
@@ -86,6 +87,8 @@ def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
     if obj(x).type != g.ndarray_type:
         if s.arithmetic != 0:
             value = computed(s.arithmetic, x, y)
+            if s.arithmetic == PRODUCT and is_complex(x) | is_complex(y) and obj(y).type != g.ndarray_type:
+                function = 0  # as for powers: NumPy's operator rounds otherwise
         elif y == 0 or obj(y).type != g.ndarray_type:
             function = 0  # powers of numbers are those of arrays, which NumPy's are not
     if value == 0 and largest < g.pooled and i64(loops)[0] != 0:
@@ -95,6 +98,11 @@ def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
     if function != 0:
         return asked(call(function, x, y, g.none_at_all))  # one of one or two operands ignores the rest
     return asked(call(g.vectorcall, ufunc, args, n, 0))
+
+
+def is_complex(x: int) -> int:
+    """Whether a value has one of NumPy's complex dtypes that tapes know."""
+    return code_of(x) & 0xFF >= COMPLEX
 
 
 def asked(value: int) -> int:
