@@ -153,6 +153,7 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("native/emission/gammas.py", 15.0): "a range of numbers",
     ("native/emission/gammas.py", 1000000.0): "a range of numbers",
     ("native/library/norms.py", 1e300): "a range of numbers",
+    ("ops/elementwise.py", 20): "a range of numbers",
     ("ops/ufuncs.py", 8.0): "a range of numbers",
 }
 ORDERED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

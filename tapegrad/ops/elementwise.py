@@ -51,9 +51,9 @@ def times_log(a, x):
     return a * np.log(x)
 
 
-@elementwise(forward=times_log, scalar=times_log)
+@elementwise(forward=times_log)
 def product_with_log(a, x):
-    """The derivative of a power by its exponent, a the power."""
+    """The derivative of what is below by the exponent."""
     return np.log(x), a / x
 
 
@@ -63,21 +63,57 @@ def times_power(c, x, y):
     return np.where(c == 0, 0, c * x**y)
 
 
-@elementwise(forward=times_power, scalar=times_power, multiple=kinks.of_product_with_power)
+@formula
+def times_power_and_log(c, x, y):
+    """c x**y log(x), 0 where c is, or a power of 0."""
+    still = np.where(c == 0, 1, np.where(x == 0, np.where(x**y == 0, 1, 0), 0))
+    return np.where(still == 1, 0, c * x**y * np.log(np.where(still == 1, 1, x)))
+
+
+@formula
+def times_power_and_logs(c, x, y):
+    """c x**y log(x)**2, likewise."""
+    still = np.where(c == 0, 1, np.where(x == 0, np.where(x**y == 0, 1, 0), 0))
+    once = np.log(np.where(still == 1, 1, x))
+    return np.where(still == 1, 0, c * x**y * once * once)
+
+
+@elementwise(forward=times_power_and_logs)
+def product_with_power_and_logs(c, x, y, out):
+    """The second derivative of a power by its exponent."""
+    still = np.where(x == 0, np.where(out == 0, 1, 0), 0)
+    dc = times_power_and_logs(1, x, y)
+    log_less = times_power_and_log(2 * c, x, y - 1)
+    dx = times_power_and_logs(c * y, x, y - 1)
+    dy = times_log(out, np.where(still == 1, 1, x))
+    return dc, log_less + dx, np.where(still == 1, 0, dy)
+
+
+@elementwise(forward=times_power_and_log)
+def product_with_power_and_log(c, x, y):
+    """The derivative of a power by its exponent; of other powers, as that may vanish where its own do not."""
+    dc = times_power_and_log(1, x, y)
+    log_less = times_power(c, x, y - 1)
+    dx = times_power_and_log(c * y, x, y - 1)
+    dy = times_power_and_logs(c, x, y)
+    return dc, log_less + dx, dy
+
+
+@elementwise(forward=times_power, multiple=kinks.of_product_with_power)
 def product_with_power(c, x, y, out):
     """The derivative of a power by its base; where both vanish its own are 0."""
     flat = np.where(x == 0, np.where(out == 0, 1, 0), 0)
     dx = times_power(c * y, x, y - 1)
-    dy = times_log(out, np.where(flat == 1, 1, x))
-    return np.where(flat == 1, 0, x**y), dx, np.where(flat == 1, 0, dy)
+    dy = times_power_and_log(np.where(flat == 1, 0, c), x, y)
+    return np.where(flat == 1, 0, x**y), dx, dy
 
 
 def _slopes_of_power(x, y, out):
     """As below, but at an exponent of 0 the derivative by it is 1/x."""
     flat = np.where(x == 0, np.where(y >= 0, 1, 0), 0)
     dx = times_power(y, x, y - 1)
-    dy = times_log(out, np.where(flat == 1, 1, x))
-    return dx, np.where(flat == 1, 0, dy)
+    dy = times_power_and_log(np.where(flat == 1, 0, 1), x, y)
+    return dx, dy
 
 
 def power(x, y, out):
@@ -171,12 +207,6 @@ def cos(x):
     return -np.sin(x)
 
 
-@elementwise(np.tan, domain=Real((-1.5, 1.5)), math=math.tan, vector=Vector(limited=True))
-def tan(x, out):
-    """Tangent."""
-    return 1 + out * out
-
-
 @formula
 def slope_of_tanh(x):
     """1/cosh**2 by an exponential that is at most 1, as 1 - tanh**2 loses all digits."""
@@ -184,7 +214,14 @@ def slope_of_tanh(x):
     return 4 * e / np.square(1 + e)
 
 
-@elementwise(forward=slope_of_tanh)
+def _slope_of_sech_squared(x, out):
+    """Far from the imaginary line tanh is 1, of which Numba's makes nan."""
+    high, low = np.where(x > 20, 1, 0), np.where(x < -20, 1, 0)
+    near = np.tanh(np.where(high + low == 1, 0, x))
+    return -2 * np.where(high == 1, 1, np.where(low == 1, -1, near)) * out
+
+
+@elementwise(forward=slope_of_tanh, of_complex=_slope_of_sech_squared)
 def sech_squared(x, out):
     """The slope of tanh."""
     return -2 * np.tanh(x) * out
@@ -195,6 +232,20 @@ def tanh(x):
     """Hyperbolic tangent."""
     slope = slope_of_tanh(x)
     return slope
+
+
+def _slope_of_tan(x, out):
+    """Of complex numbers by that of tanh: far from the real line 1 + tan**2 loses all digits."""
+    slope = slope_of_tanh(1j * x)
+    return slope
+
+
+@elementwise(
+    np.tan, domain=Real((-1.5, 1.5)), of_complex=_slope_of_tan, math=math.tan, vector=Vector(limited=True)
+)
+def tan(x, out):
+    """Tangent."""
+    return 1 + out * out
 
 
 @elementwise(np.cosh, math=math.cosh, vector=Vector(pairs=True, limited_pairs=True))

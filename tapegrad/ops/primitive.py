@@ -322,8 +322,10 @@ class Elementwise(Primitive):
         return partial.statements, partial.expression
 
     def operands(self, k):
-        """Slots of the values that partial `k` reads, ascending; as kernel and as steps."""
-        read = {*self.partial(k).arguments, *self.rule.recorded[k].arguments} - {"ct"}
+        """Slots of the values that partial `k` reads, ascending; as kernel, as steps, of complex numbers."""
+        rules = [self.rule, *([] if self.of_complex is None else [self.of_complex])]
+        read = {a for rule in rules for part in (rule.partials[k], rule.recorded[k]) for a in part.arguments}
+        read.discard("ct")
         return sorted(self.slots[a] for a in read)
 
     def reads(self, k):
@@ -459,7 +461,8 @@ def elementwise(
         op = kind(named, functions, forward or functions[0], len(parameters), rule.__doc__, rule)
         op.domain, op.kink, op.node, op.flops = domain or Real(), kink, node, flops
         op.of_complex, op.mixed = (other and Rule(other) for other in (of_complex, mixed))
-        op.operator, op.math, op.llvm, op.scalar = operator, math, llvm, scalar
+        op.operator, op.math, op.llvm = operator, math, llvm
+        op.scalar = forward if kind is OfFormula else scalar
         op.squares, op.multiple, op.takes = squares, multiple, takes
         op.multilinear = multilinear
         MEANING.update({f: op for f in (operator, math, *aliases) if f is not None})

@@ -15,7 +15,75 @@ UNIT = (-1.0, 1.0)
 # ---------------------------------------------------------------- inverse functions
 
 
-@elementwise(np.arcsin, domain=Real(UNIT), node="asin", math=math.asin, vector=Vector())
+@formula
+def slope_of_complex_arcsin(z):
+    """1/sqrt(1 - z*z) by factors, as z*z overflows and 1 - z*z loses digits; roots for its branches."""
+    return (1 / np.sqrt(1 - z)) * (1 / np.sqrt(1 + z))
+
+
+@elementwise(forward=slope_of_complex_arcsin)
+def reciprocal_root(z, out):
+    """The slope of arcsin of complex numbers; of two factors each, near 0 those of the derivative cancel."""
+    return (z * out) * out * out
+
+
+@formula
+def slope_of_complex_arctanh(z):
+    """1/(1 - z*z), likewise."""
+    return (1 / (1 - z)) * (1 / (1 + z))
+
+
+@elementwise(forward=slope_of_complex_arctanh)
+def reciprocal_difference(z, out):
+    """The slope of arctanh of complex numbers."""
+    return 2 * (z * out) * out
+
+
+@formula
+def slope_of_complex_arccosh(z):
+    """1/sqrt(z*z - 1), likewise."""
+    return (1 / np.sqrt(z - 1)) * (1 / np.sqrt(z + 1))
+
+
+@elementwise(forward=slope_of_complex_arccosh)
+def reciprocal_root_below(z, out):
+    """The slope of arccosh of complex numbers."""
+    return -(z * out) * out * out
+
+
+def _slope_of_arcsin(x):
+    slope = slope_of_complex_arcsin(x)
+    return slope
+
+
+def _slope_of_arccos(x):
+    slope = slope_of_complex_arcsin(x)
+    return -slope
+
+
+def _slope_of_arcsinh(x):
+    slope = slope_of_complex_arcsin(1j * x)
+    return slope
+
+
+def _slope_of_arccosh(x):
+    slope = slope_of_complex_arccosh(x)
+    return slope
+
+
+def _slope_of_arctanh(x):
+    slope = slope_of_complex_arctanh(x)
+    return slope
+
+
+def _slope_of_arctan(x):
+    slope = slope_of_complex_arctanh(1j * x)
+    return slope
+
+
+@elementwise(
+    np.arcsin, domain=Real(UNIT), of_complex=_slope_of_arcsin, node="asin", math=math.asin, vector=Vector()
+)
 def arcsin(x):
     """Inverse sine; 1 - x*x loses its digits near 1, but has the derivative -2x without loss, and at 1."""
     z = x * x
@@ -23,7 +91,9 @@ def arcsin(x):
     return 1 / np.sqrt(np.where(plain == 1, 1 - z, (1 - x) * (1 + x)))
 
 
-@elementwise(np.arccos, domain=Real(UNIT), node="acos", math=math.acos, vector=Vector())
+@elementwise(
+    np.arccos, domain=Real(UNIT), of_complex=_slope_of_arccos, node="acos", math=math.acos, vector=Vector()
+)
 def arccos(x):
     """Inverse cosine."""
     z = x * x
@@ -43,15 +113,11 @@ def lorentzian(x, out):
     return -2 * (np.where(out == 0, 0, x) * out) * out
 
 
-@elementwise(np.arctan, node="atan", math=math.atan, vector=Vector())
+@elementwise(np.arctan, of_complex=_slope_of_arctan, node="atan", math=math.atan, vector=Vector())
 def arctan(x):
     """Inverse tangent."""
     slope = slope_of_arctan(x)
     return slope
-
-
-def _slope_of_arcsinh(x):
-    return 1 / (np.sqrt(1 + 1j * x) * np.sqrt(1 - 1j * x))
 
 
 @elementwise(np.arcsinh, of_complex=_slope_of_arcsinh, node="asinh", math=math.asinh, vector=Vector())
@@ -60,7 +126,10 @@ def arcsinh(x):
     return 1 / np.hypot(1, x)
 
 
-@elementwise(np.arccosh, domain=Real((1.0, np.inf)), node="acosh", math=math.acosh, vector=Vector())
+@elementwise(
+    np.arccosh, domain=Real((1.0, np.inf)), of_complex=_slope_of_arccosh, node="acosh", math=math.acosh,
+    vector=Vector(),
+)  # fmt: skip
 def arccosh(x):
     """Inverse hyperbolic cosine; x*x - 1 would lose its digits near 1, and overflow.
 
@@ -69,7 +138,10 @@ def arccosh(x):
     return (1 / np.sqrt(x - 1)) * (1 / np.sqrt(x + 1))
 
 
-@elementwise(np.arctanh, domain=Real(UNIT), node="atanh", math=math.atanh, vector=Vector(pole=True))
+@elementwise(
+    np.arctanh, domain=Real(UNIT), of_complex=_slope_of_arctanh, node="atanh", math=math.atanh,
+    vector=Vector(pole=True),
+)  # fmt: skip
 def arctanh(x):
     """Inverse hyperbolic tangent; 1 - x*x as for the inverse sine."""
     z = x * x

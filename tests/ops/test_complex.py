@@ -272,6 +272,53 @@ def test_sinc_beside_mpmath(size):
     np.testing.assert_allclose(np.conj(g.detach()), wanted, rtol=2e-15)
 
 
+def root(z):
+    return 1 / (mpmath.sqrt(1 - z) * mpmath.sqrt(1 + z))
+
+
+def root_below(z):
+    return 1 / (mpmath.sqrt(z - 1) * mpmath.sqrt(z + 1))
+
+
+# the first and second derivatives; forms that lose digits, or overflow, in double precision
+SLOPES = {
+    "tan": lambda z: (mpmath.sec(z) ** 2, 2 * mpmath.tan(z) * mpmath.sec(z) ** 2),
+    "tanh": lambda z: (mpmath.sech(z) ** 2, -2 * mpmath.tanh(z) * mpmath.sech(z) ** 2),
+    "arcsin": lambda z: (root(z), z * root(z) ** 3),
+    "arccos": lambda z: (-root(z), -z * root(z) ** 3),
+    "arccosh": lambda z: (root_below(z), -z * root_below(z) ** 3),
+    "arcsinh": lambda z: (root(1j * z), -z * root(1j * z) ** 3),
+    "arctan": lambda z: (1 / (1 + z * z), -2 * z / (1 + z * z) ** 2),
+    "arctanh": lambda z: (1 / (1 - z * z), 2 * z / (1 - z * z) ** 2),
+}
+PLACES = np.array([0.3 + 0.2j, 3 + 26j, 2 - 300j, 30 + 1j, 1e-20 - 1e-20j, 1e-160j, 1 + 1e-9j, 1e-9 + 1j])
+LARGE = np.array([1e80 + 1e80j, 1e140j - 1e141, 1e160 + 1e160j, -1e160j, 1e300 - 1e300j])
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", SLOPES)
+@np.errstate(all="ignore")
+def test_derivatives_at_extremes_beside_mpmath(name, compiled):
+    function, places = getattr(np, name), PLACES
+    if name.startswith("arc"):
+        places = np.concatenate([PLACES, LARGE])
+    if compiled:
+        source = {"np": np}
+        exec(f"def function(z):\n    return np.{name}(z)", source)
+        function = tg.njit(source["function"])
+    with mpmath.workdps(400):
+        wanted = np.array([[complex(d) for d in SLOPES[name](mpmath.mpc(z.real, z.imag))] for z in places]).T
+    x = tg.tensor(places, requires_grad=True)
+    y, ones = function(x), tg.tensor(np.ones(places.shape, complex))
+    (plain,) = tg.grad(y, x, ones, retain_graph=True)
+    (first,) = tg.grad(y, x, ones, create_graph=True)
+    first = np.conj(first)
+    (second,) = tg.grad(first, x, ones)
+    pairs = (np.conj(plain), wanted[0]), (first.detach(), wanted[0]), (np.conj(second), wanted[1])
+    for found, exact in pairs:
+        assert np.all(np.abs(found.numpy() - exact) <= 1e-14 * np.abs(exact) + 1e-307), (found, exact)
+
+
 @pytest.mark.parametrize("dtype", ["complex128", "complex64"])
 def test_scalars(dtype):
     z = tg.tensor(np.dtype(dtype).type(0.5 - 2j), requires_grad=True)

@@ -256,6 +256,14 @@ def test_second_derivatives_at_the_origin_are_0(function):
     assert all(g[0] == 0 and np.isfinite(g[1]) for g in seconds(function, [[0, 1], [0, 2]]))
 
 
+def smooth(x):
+    return special.pseudo_huber(2.0, x)
+
+
+def smooth_by_scale(x):
+    return special.pseudo_huber(x, 1.0)
+
+
 # function, derivatives of the orders 1, 2, ... at a point: limits, from inside of the domain
 HIGHER = [
     (np.arcsin, 1.0, [INF] * 4), (np.arcsin, -1.0, [INF, -INF, INF, -INF]), (np.arccos, 1.0, [-INF] * 4),
@@ -270,6 +278,12 @@ HIGHER = [
     (np.arctan, 1e70, [1e-140, -2e-210, 6e-280]), (np.arctan, -1e100, [1e-200, 2e-300]),
     (np.arctan, INF, [0] * 4), (np.arctan, 1e308, [0] * 4), (np.i0, 1e-310, [5e-311, 0.5, 3.75e-311, 0.375]),
     (special.ber, 0.0, [0, 0, 0, -0.375]), (special.ber, 1e-60, [-6.25e-182, -1.875e-121, -3.75e-61, -0.375]),
+    (special.logit, 1e-300, [1e300, -INF, INF]), (special.exprel, -1e100, [1e-200, 2e-300]),
+    (special.cotdg, 1e-100, [-5.729577951308232e201, 1.1459155902616465e302]),
+    (special.erfcx, 11.0, [-0.004606082417566812, 0.0008273763297070173, -0.0002220504167128677]),
+    (special.erfcx, 1e100, [-5.641895835477563e-201, 1.1283791670955126e-300]),
+    (special.dawsn, 19.0, [-0.0013908368175481758, 0.0001470181816965606, -2.3343634276600345e-05]),
+    (smooth, 1e10, [2, 8e-30, -2.4e-39]), (smooth_by_scale, 1e-30, [1, -2, 3]),
     (special.i1, 1e-310, [0.5, 3.75e-311, 0.375]),
     (special.i0e, -1e20, [1.9947114020071635e-31, 2.9920671030107454e-51, 7.480167757526862e-71]),
     (special.i1e, -1e20, [-1.9947114020071635e-31, -2.9920671030107454e-51, -7.480167757526862e-71]),

@@ -87,3 +87,17 @@ def test_kernels_compute_the_formula(op, dtype):
             found, expected = ufunc(*operands), op.forward(*operands)
         assert found.dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=8 * np.finfo(dtype).eps)
+
+
+@tg.njit
+def compiled(x):
+    return np.tanh(x[0]) + special.expit(x[1]) + np.arctan(x[2]) + np.logaddexp(x[3], 0.0)
+
+
+@pytest.mark.full
+def test_compiled_code_has_their_rules_too():
+    """Differentiated as they are written, tanh at 1e-20 has the second derivative 0."""
+    x = np.array([1e-20, 1e-160, 1e80, 0.5])
+    found = np.diag(tg.func.hessian(compiled)(x))
+    s = 1 / (1 + np.exp(-0.5))
+    np.testing.assert_allclose(found, [-2e-20, -1.25e-161, -2e-240, s * (1 - s)], rtol=1e-14)

@@ -177,6 +177,20 @@ def test_mixed_derivatives_where_the_reciprocal_of_the_base_is_infinite(compiled
     np.testing.assert_allclose(found, [1.0, 0.0], rtol=1e-13, atol=1e-300)
 
 
+@np.errstate(all="ignore")
+def test_mixed_derivatives_where_the_power_under_or_overflows():
+    """The derivatives do not: they are made of other powers than that of the value."""
+    x = np.array([1e-155, 1e-140, 1e-310, 1e-310, 1e-310, 1e160, 1e100, 1e-100, 0.5])
+    y = np.array([2.5, 2.3, 1.5, 2.0, 3.0, 2.0, 3.125, -3.0625, 2.0])
+    for function, order in ((np.power, 3), (compiled, 2)):
+        for path in paths(order):
+            wanted = np.array([partial(*at, path.count(0), path.count(1)) for at in zip(x, y, strict=True)])
+            normal = (np.abs(wanted) > 1e-300) & np.isfinite(wanted)
+            assert normal.sum() >= 1
+            found = reverse(function, [x, y], path)
+            np.testing.assert_allclose(found[normal], wanted[normal], rtol=1e-12)
+
+
 FORMS = [float, np.float64, np.array, tg.tensor, lambda v: tg.tensor(v, requires_grad=True)]
 AT_RANDOM = np.random.default_rng(0).lognormal(0.0, 2.0, 120), np.random.default_rng(1).normal(0.0, 3.0, 120)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e300, -1e300, 1e-310, np.inf, -np.inf, np.nan]

@@ -119,6 +119,8 @@ def ncdf(x):
         ("halfnorm", "logsf", 50.0, (), lambda x: mpmath.log(2 * ncdf(-x))),
         ("t", "logpdf", 1.5, (1e9,), lambda x: -x * x / 2 - mpmath.log(2 * mpmath.pi) / 2
             - (x**4 / 4 - x * x / 2 - 0.25) / mpmath.mpf(-1e9)),
+        ("t", "logpdf", 1e200, (3.0,),
+            lambda x: mpmath.log(6 * mpmath.sqrt(3) / mpmath.pi) - 2 * mpmath.log(3 + x * x)),
         ("truncnorm", "logpdf", 41.0, (40.0, 42.0),
             lambda x: mpmath.log(mpmath.npdf(x) / (ncdf(-mpmath.mpf(40)) - ncdf(-mpmath.mpf(42))))),
         ("truncnorm", "cdf", 40.01, (40.0, 42.0),

@@ -28,7 +28,7 @@ from tapegrad.kernels.vecmath import definition, is_defined, number
 from tapegrad.native.emission.annotations import Builder, Context, Key, Value
 from tapegrad.native.emission.gammas import polygamma
 from tapegrad.ops import MEANING, REGISTRY
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Elementwise, OfFormula, Primitive
 from tapegrad.ops.rules import STEPS as FORMULAS
 from tapegrad.ops.rules import Rule
 
@@ -718,10 +718,8 @@ def _by_forms(emit: Emitter, function: Callable[..., Number | float]) -> Callabl
 
 
 def _by_steps(function: Callable[..., Number | float]) -> Callable[..., Number | float]:
-    """A rule in which formulas that compiled code has as ops are differentiated as these are."""
-    steps = {
-        name: functools.partial(evaluate, op) if op.scalar else op.forward for name, op in FORMULAS.items()
-    }
+    """A rule in which formulas are differentiated as the ops that are declared of them."""
+    steps = {name: functools.partial(evaluate, op) for name, op in FORMULAS.items()}
     return python_types.FunctionType(function.__code__, function.__globals__ | steps)
 
 
@@ -749,6 +747,8 @@ def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
 def _of_complex(known: Elementwise, args: Sequence[Complex]) -> Number:
     """Return a function of complex numbers: sums and products of parts, others as Numba has NumPy's."""
     emit, (z, w) = args[0].emit, (args[0], args[-1])
+    if isinstance(known, OfFormula):
+        return z.lift(known.forward(*args))
     if known.llvm in ("fadd", "fsub"):
         return Complex(emit, *(INSTRUCTIONS[known.llvm](a, b) for a, b in z.beside(w)))
     if known.llvm == "fneg":

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tapegrad.ops.elementwise import slope_of_hypot
 from tapegrad.ops.primitive import Real, elementwise
 from tapegrad.ops.rules import formula
 from tapegrad.ops.special.declare import declare, special
@@ -40,8 +41,8 @@ def log_expit(x):
 
 @declare(domain=Real((0.0, 1.0)))
 def logit(x):
-    """Inverse of the logistic function."""
-    return 1 / (x * (1 - x))
+    """Inverse of the logistic function; two terms, as derivatives of 1/(x (1 - x)) overflow."""
+    return 1 / x + 1 / (1 - x)
 
 
 # ---------------------------------------------------------------- entropies
@@ -101,12 +102,12 @@ def huber(delta, r):
 
 @declare(domain=Real(POSITIVE, LINE))
 def pseudo_huber(delta, r):
-    """A smooth form of it."""
-    none = np.where(delta == 0, 1, 0)
-    u = r / np.where(none == 1, 1, delta)
-    v = np.hypot(1, u)
-    part = u * (u / (1 + v))
-    return np.where(none == 1, np.abs(r), delta * part * (part / v)), np.where(none == 1, 0, r / v)
+    """A smooth form of it, delta (radius - delta)."""
+    radius = np.hypot(delta, r)
+    safe = np.where(radius == 0, 1, radius)
+    part = r * (r / (safe + delta))
+    slope = slope_of_hypot(r, delta, safe)
+    return part * (part / safe), delta * slope
 
 
 # ---------------------------------------------------------------- powers
@@ -123,7 +124,7 @@ def moment(x):
     p = 1 / 144 + t * (1 / 840 + t * (1 / 5760 + t * p))
     p = 1 / 2 + t * (1 / 3 + t * (1 / 8 + t * (1 / 30 + t * p)))
     y = np.where(near == 1, 1, x)
-    return np.where(near == 1, p, (np.exp(y) * (y - 1) + 1) / np.square(y))
+    return np.where(near == 1, p, (np.exp(y) * (y - 1) + 1) / y / y)
 
 
 @declare()
@@ -156,7 +157,7 @@ def slope_of_log1p(t):
     p = 8 / 9 - u * (9 / 10 - u * (10 / 11 - u * (11 / 12 - u * (12 / 13 - u * (13 / 14 - u * p)))))
     p = 1 / 2 - u * (2 / 3 - u * (3 / 4 - u * (4 / 5 - u * (5 / 6 - u * (6 / 7 - u * (7 / 8 - u * p))))))
     y = np.where(near == 1, 1, t)
-    return np.where(near == 1, -p, (y / (1 + y) - np.log1p(y)) / np.square(y))
+    return np.where(near == 1, -p, (y / (1 + y) - np.log1p(y)) / y / y)
 
 
 @declare(domain=Real(POSITIVE, POSITIVE))
@@ -234,13 +235,15 @@ def cosdg(x):
 @declare()
 def tandg(x):
     """Tangent of degrees."""
-    return 0.017453292519943295 / np.square(special.cosdg(x))
+    cosine = special.cosdg(x)
+    return 0.017453292519943295 / cosine / cosine
 
 
 @declare()
 def cotdg(x):
     """Cotangent of degrees."""
-    return -0.017453292519943295 / np.square(special.sindg(x))
+    sine = special.sindg(x)
+    return -0.017453292519943295 / sine / sine
 
 
 @declare()

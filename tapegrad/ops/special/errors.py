@@ -30,35 +30,40 @@ def erfi(x):
 @formula
 def of_odd_factorials(z):
     """z - 3 z**2 + 15 z**3 - 105 z**4 ..."""
-    series = 105 - z * (945 - z * (10395 - z * (135135 - z * (2027025 - z * 34459425))))
-    return z * (1 - z * (3 - z * (15 - z * series)))
+    p = 1 - 21 * z * (1 - 23 * z * (1 - 25 * z * (1 - 27 * z * (1 - 29 * z))))
+    p = 1 - 11 * z * (1 - 13 * z * (1 - 15 * z * (1 - 17 * z * (1 - 19 * z * p))))
+    return z * (1 - 3 * z * (1 - 5 * z * (1 - 7 * z * (1 - 9 * z * p))))
 
 
 def _slope_of_erfcx(x, out):
     far = np.where(np.real(x) > 20, 1, 0)
-    series = of_odd_factorials(0.5 / np.square(np.where(far == 1, x, 20)))
+    y = np.where(far == 1, x, 20)
+    series = of_odd_factorials(0.5 / y / y)
     return np.where(far == 1, -1.1283791670955126 * series, 2 * x * out - 1.1283791670955126)
 
 
 @declare(of_complex=_slope_of_erfcx)
 def erfcx(x, out):
-    """exp(x*x) erfc(x); from 20 on the asymptotic series of the derivative, whose two terms cancel."""
-    far = np.where(x > 20, 1, 0)
-    series = of_odd_factorials(0.5 / np.square(np.where(far == 1, x, 20)))
+    """exp(x*x) erfc(x); from 10 on the asymptotic series of the derivative, whose two terms cancel."""
+    far = np.where(x > 10, 1, 0)
+    y = np.where(far == 1, x, 10)
+    series = of_odd_factorials(0.5 / y / y)
     return np.where(far == 1, -1.1283791670955126 * series, 2 * x * out - 1.1283791670955126)
 
 
 def _slope_of_dawsn(x, out):
     far = np.where(np.abs(np.real(x)) > 20, np.where(np.abs(np.imag(x)) < 10, 1, 0), 0)
-    series = of_odd_factorials(-0.5 / np.square(np.where(far == 1, x, 20)))
+    y = np.where(far == 1, x, 20)
+    series = of_odd_factorials(-0.5 / y / y)
     return np.where(far == 1, series, 1 - 2 * x * out)
 
 
 @declare(of_complex=_slope_of_dawsn)
 def dawsn(x, out):
-    """Dawson's integral; from 20 on as that of `erfcx`."""
-    far = np.where(np.abs(x) > 20, 1, 0)
-    series = of_odd_factorials(-0.5 / np.square(np.where(far == 1, x, 20)))
+    """Dawson's integral; from 10 on as that of `erfcx`."""
+    far = np.where(np.abs(x) > 10, 1, 0)
+    y = np.where(far == 1, x, 10)
+    series = of_odd_factorials(-0.5 / y / y)
     return np.where(far == 1, series, 1 - 2 * x * out)
 
 
@@ -66,7 +71,8 @@ def dawsn(x, out):
 def wofz(x, out):
     """Faddeeva function, exp(-x*x) erfc(-i x); far above the real line as that of `erfcx`."""
     far = np.where(np.abs(x) > 20, np.where(np.imag(x) > -1, 1, 0), 0)
-    series = of_odd_factorials(-0.5 / np.square(np.where(far == 1, x, 20)))
+    y = np.where(far == 1, x, 20)
+    series = of_odd_factorials(-0.5 / y / y)
     return np.where(far == 1, 1.1283791670955126j * series, 1.1283791670955126j - 2 * x * out)
 
 

@@ -29,6 +29,11 @@ def _is_beyond(x: np.ndarray, large: float) -> Any:
     return np.abs(x) > large
 
 
+def _is_far(x: np.ndarray, df: np.ndarray) -> Any:
+    """Whether 1 adds nothing to the ratio of the square."""
+    return np.abs(x) > 1e9 * np.sqrt(1 + df)
+
+
 def _is_in_the_middle(q: np.ndarray) -> Any:
     return np.abs(q - 0.5) < 0.25
 
@@ -74,7 +79,14 @@ class T(Formulas):
         """Logarithm of the density."""
         normal = decide(np.isinf, df)
         v = np.where(normal, 1.0, df) if np.any(normal) else df
-        found = -sc.betaln(0.5, 0.5 * v) - 0.5 * np.log(v) - 0.5 * (v + 1) * np.log1p(x * x / v)
+        ratio = choose(
+            decide(_is_far, x, v),
+            lambda y: 2 * np.log(np.abs(y)) - np.log(v),
+            lambda y: np.log1p(y * y / v),
+            x,
+            1.0,
+        )
+        found = -sc.betaln(0.5, 0.5 * v) - 0.5 * np.log(v) - 0.5 * (v + 1) * ratio
         return np.where(normal, Norm().logpdf(x), found) if np.any(normal) else found
 
     def cdf(self, x: TensorOrArray, df: TensorOrArray) -> TensorOrArray:
