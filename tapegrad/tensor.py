@@ -578,6 +578,13 @@ class Tensor(ArrayMethods):
         self._border("complex()")
         return complex(self._one("complex()"))
 
+    def __round__(self, ndigits: int | None = None) -> Any:
+        """As of NumPy's numbers: with `ndigits` a Tensor, without a derivative, else an integer."""
+        if ndigits is not None:
+            return self.round(ndigits)
+        self._border("round()")
+        return round(self._one("round()"))
+
     def __index__(self) -> int:
         if self.ndim == 0 and self.dtype.kind in "iu":
             return int(self._v)

@@ -88,6 +88,15 @@ def test_E12_assignment_into_an_array(target):
     assert a.tolist()[:2] == [1.0, 2.0]
 
 
+def test_E12_round_as_of_numbers():
+    x = leaf(2.567)
+    assert isinstance(round(x, 2), tg.Tensor) and round(x, 2).item() == 2.57
+    assert not round(x, 2).requires_grad
+    assert round(x.detach()) == 3 and type(round(x.detach())) is int
+    with pytest.raises(BorderError, match=r"round\(\) of a Tensor"):
+        round(x)
+
+
 def test_E12_messages_name_the_way_out():
     for call in (float, np.asarray, lambda x: np.array([x, x])):
         with pytest.raises(BorderError) as found:
