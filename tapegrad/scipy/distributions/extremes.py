@@ -14,7 +14,7 @@ from tapegrad.scipy.distributions.formulas import Formulas, Power, Powers, choos
 from tapegrad.scipy.distributions.line import GumbelR
 from tapegrad.tensor import TensorOrArray
 
-NEAR = 0.05  # of 0, where series are taken: their last term is 1e-19 of the first there
+NEAR = 0.05  # to 0, where series are taken: their last term is 1e-19 of the first there
 TERMS = np.arange(1.0, 16)
 LOGARITHM, GROWTH = 1 / TERMS, 1 / np.cumprod(TERMS)
 
