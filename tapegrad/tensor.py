@@ -73,7 +73,11 @@ Result = TypeVar("Result")
 Binary = Callable[[Any, Any], "Tensor"]
 Unary = Callable[[Any], "Tensor"]
 SCALARS = {np.float64, np.float32, np.complex128, np.complex64}
-INSTEAD = {"float()": "np.sin for math.sin, ", "np.asarray": "A @ x for A.dot(x), "}  # if nobody else asks
+JOINED = "tg.array([...]) or np.stack to join Tensors, tg.zeros(shape) to write into, "
+KEEPING = {  # what is to be written where nothing is known of who asks
+    "float()": f"use np.sin for math.sin, {JOINED}or ",
+    "np.asarray": f"use {JOINED}A @ x for A.dot(x), or ",
+}
 NUMPY_S_OWN = {id(np.dtype(char)) for char in "dfDF"}  # tapes refuse other objects that are equal to these
 # What all above takes and makes: the handles of `core` are Tensors.
 TensorOrArray: TypeAlias = "Tensor | np.ndarray"
@@ -504,12 +508,11 @@ class Tensor(ArrayMethods):
             )
             package, called = asking()
             one = ".item(), " * (self.size == 1)
-            joined = "tg.array([...]) or np.stack to join Tensors, tg.zeros(shape) to write into"
+            keeping = way_out(package, called) or KEEPING.get(what, "")
             raise BorderError(
                 f"{what} of a Tensor that {kind}{called and f', asked for by {called},'} would drop its "
-                f"derivative (shape {self.shape}, dtype {self.dtype}); {way_out(package, called)}use "
-                f"{one}.detach().numpy(){mode} for the value, "
-                f"{INSTEAD.get(what, '') * (not called)}{joined}"
+                f"derivative (shape {self.shape}, dtype {self.dtype}); "
+                f"{keeping}use {one}.detach().numpy(){mode} for the value"
             )
 
     def numpy(self) -> np.ndarray:
@@ -574,6 +577,13 @@ class Tensor(ArrayMethods):
     def __complex__(self) -> complex:
         self._border("complex()")
         return complex(self._one("complex()"))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        """As of NumPy's numbers: with `ndigits` a Tensor, without a derivative, else an integer."""
+        if ndigits is not None:
+            return self.round(ndigits)
+        self._border("round()")
+        return round(self._one("round()"))
 
     def __index__(self) -> int:
         if self.ndim == 0 and self.dtype.kind in "iu":

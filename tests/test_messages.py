@@ -73,7 +73,13 @@ float(s * 2) | BorderError | float(); .item()
 math.sin(s) | BorderError | np.sin for math.sin
 np.eye(3).dot(x) | BorderError | A @ x for A.dot(x)
 r = scipy.optimize.rosen; scipy.optimize.minimize(r, a, jac=tg.func.grad(r)) | BorderError | optimize.rosen,
-np.vectorize(math.sin)(x) | BorderError | (3,); .detach().numpy()
+np.vectorize(math.sin)(x) | BorderError | (3,); np.stack([f(v) for v in x]); .detach().numpy()
+np.c_[x, x] | BorderError | np.column_stack((a, b))
+np.r_[x, x] | BorderError | np.concatenate((a, b))
+list(np.ndenumerate(x)) | BorderError | zip(np.ndindex(x.shape), x.flat)
+np.polynomial.chebyshev.chebval(0.5, x) | BorderError | np.polynomial.chebyshev.chebvander(t, n) @ c
+np.add.at(np.zeros(3), [0, 1, 2], x) | BorderError | np.add.at; tg.zeros(shape)
+scipy.sparse.csr_matrix((x, ([0, 1, 2], [0, 1, 2]))) | BorderError | tapegrad.scipy.sparse.csr_array
 scipy.linalg.solve(A, x) | BorderError | scipy.linalg.solve; tapegrad.scipy.linalg.solve
 scipy.optimize.minimize(f, x) | BorderError | tapegrad.scipy.optimize.minimize
 1 if x > 0 else 2 | ShapeError | (3,); any() or all()
@@ -104,7 +110,7 @@ x.clamp(0.0, 1.0) | AttributeError | np.clip(x, low, high)
 x.contiguous() | AttributeError | leave the call out
 x.shape = (3, 1) | AttributeError | x.reshape((3, 1))
 y = np.zeros(3); y[:] = x | BorderError | tg.zeros(shape) to write into
-np.full(3, s) | BorderError | numpy.full
+np.full(3, s) | BorderError | numpy.full; tapegrad.full(shape, x)
 np.linalg.inv(x) | ShapeError | inv needs matrices; (3,)
 tg.func.jvp(f, (a,), (a,)) | ValueError | tuple of ndarray; tg.func.jvp(f)(x, v)
 tg.func.vjp(f, a) | ValueError | found ndarray; tg.func.vjp(f)(x)

@@ -120,7 +120,8 @@ NO_SIZE = {
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
     "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
     "scipy/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
-    "scipy/integrate.py": {"PANELS"},  # of an integral, as many as its function asks for
+    "scipy/distributions/extremes.py": {"NEAR"},  # of arguments, where series are taken
+    "scipy/quadrature.py": {"PANELS"},  # of an integral, as many as its function asks for
     "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
@@ -145,9 +146,9 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/sweep.py", 255): "a mask",
     ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
     ("native/emission/algebra.py", 100.0): "exponents whose powers NumPy multiplies out",
-    ("scipy/integrate.py", 10): "a factor of tolerances",
-    ("scipy/integrate.py", 50): "a factor of rounding",
-    ("scipy/integrate.py", 1000): "a factor of rounding",
+    ("scipy/quadrature.py", 10): "a factor of tolerances",
+    ("scipy/quadrature.py", 50): "a factor of rounding",
+    ("scipy/quadrature.py", 1000): "a factor of rounding",
     ("scipy/special.py", 8): "bytes of double precision",
     ("native/library/factors.py", 1e100): "a range of numbers",
     ("native/emission/gammas.py", 15.0): "a range of numbers",

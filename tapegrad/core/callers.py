@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType, CodeType, FrameType, ModuleType
@@ -12,6 +13,15 @@ import numpy as np
 
 BETWEEN = ("tapegrad", "numpy", "copy", "functools", "contextlib")  # of whose frames the caller is meant
 PLAIN_METHODS = ("__init__", "__new__", "__call__")
+INSTEAD = {  # of functions of NumPy's that ask no Tensor: what is to be called, and what that does
+    "numpy.vectorize": "np.stack([f(v) for v in x])",
+    "numpy.r_.__getitem__": "np.concatenate((a, b))",
+    "numpy.c_.__getitem__": "np.column_stack((a, b))",
+    "numpy.full": "tapegrad.full(shape, x)",
+    "numpy.ndenumerate": "zip(np.ndindex(x.shape), x.flat)",
+    "numpy.lib.stride_tricks.as_strided": "np.lib.stride_tricks.sliding_window_view(x, shape)",
+}
+SERIES = re.compile(r"numpy\.polynomial\.(\w+)\.(\w+)val")  # the module and the name of a basis
 
 replacement: Callable[[str], str] = lambda name: ""  # `tapegrad` gives it: what there is for a function
 
@@ -46,7 +56,12 @@ def asking() -> tuple[str, str]:
 
 def way_out(package: str, called: str) -> str:
     """What to do with a Tensor where this function asked for its value; empty if there is nothing special."""
+    called = re.sub(r"^(scipy\.sparse\.\w+)_matrix$", r"\1_array", called)
     if package == "numpy":
+        if series := SERIES.fullmatch(called):
+            return f"call np.polynomial.{series[1]}.{series[2]}vander(t, n) @ c for n + 1 coefficients c, or "
+        if called in INSTEAD:
+            return f"call {INSTEAD[called]}, which keeps it, or "
         function = functools.reduce(getattr, called.split(".")[1:], np)
         dispatches = hasattr(function, "_implementation")  # of a Tensor it had asked that
         return dispatches * f"a list is no Tensor to NumPy, call {called}(tg.array([...])), or "

@@ -295,7 +295,8 @@ def at(ufunc: np.ufunc, x: Any, indices: Operand, *operands: Operand) -> None:
     if not is_tensor(x):
         if moving:
             raise BorderError(
-                f"{what}: an array cannot hold values that require grad or carry tangents; use a Tensor"
+                f"{what}: an array cannot hold values that require grad or carry tangents; write to a "
+                "Tensor, such as tg.zeros(shape)"
             )
         note_escape(*tensors_in(others))
         ufunc.at(x, index, *values)

@@ -28,7 +28,7 @@ from tapegrad.scipy.calls import (
     refuse,
     theirs,
 )
-from tapegrad.scipy.distributions import half_line, interval, line, whole_numbers
+from tapegrad.scipy.distributions import extremes, half_line, interval, line, whole_numbers
 from tapegrad.scipy.distributions.formulas import Formulas
 from tapegrad.scipy.distributions.whole_numbers import Discrete
 from tapegrad.scipy.special import multigammaln
@@ -50,12 +50,13 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "f", "gamma",
-    "geom", "gmean", "gumbel_l", "gumbel_r", "halfcauchy", "halfnorm", "hmean", "invgamma", "invgauss",
-    "kurtosis", "laplace", "logistic", "lognorm", "maxwell", "moment", "multivariate_normal",
-    "multivariate_t", "nbinom", "norm", "pareto", "pmean", "poisson", "rayleigh", "sem", "skew",
-    "skewnorm", "t", "triang", "truncnorm", "uniform", "variation", "vonmises", "weibull_max",
-    "weibull_min", "wishart", "zmap", "zscore",
+    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "f", "fisk", "gamma",
+    "genextreme", "gennorm", "genpareto", "geom", "gmean", "gompertz", "gumbel_l", "gumbel_r", "halfcauchy",
+    "halfnorm", "hmean", "invgamma", "invgauss", "johnsonsu", "kurtosis", "laplace", "logistic", "lognorm",
+    "loguniform", "maxwell", "moment", "multinomial", "multivariate_normal", "multivariate_t",
+    "nbinom", "norm", "pareto", "pmean", "poisson", "rayleigh", "sem", "skew", "skewnorm", "t", "triang",
+    "truncnorm", "uniform", "variation", "vonmises", "weibull_max", "weibull_min", "wishart", "zmap",
+    "zscore",
 ]  # fmt: skip
 
 CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")
@@ -301,17 +302,24 @@ cauchy = Continuous(_scipy.cauchy, line.Cauchy())
 chi2 = Continuous(_scipy.chi2, half_line.Chi2())
 expon = Continuous(_scipy.expon, half_line.Expon())
 f = Continuous(_scipy.f, half_line.F())
+fisk = Continuous(_scipy.fisk, extremes.Fisk())
 gamma = Continuous(_scipy.gamma, half_line.Gamma())
+genextreme = Continuous(_scipy.genextreme, extremes.GenExtreme())
+gennorm = Continuous(_scipy.gennorm, line.GenNorm())
+genpareto = Continuous(_scipy.genpareto, extremes.GenPareto())
 geom = Whole(_scipy.geom, whole_numbers.Geom())
+gompertz = Continuous(_scipy.gompertz, extremes.Gompertz())
 gumbel_l = Continuous(_scipy.gumbel_l, line.GumbelL())
 gumbel_r = Continuous(_scipy.gumbel_r, line.GumbelR())
 halfcauchy = Continuous(_scipy.halfcauchy, half_line.HalfCauchy())
 halfnorm = Continuous(_scipy.halfnorm, half_line.HalfNorm())
 invgamma = Continuous(_scipy.invgamma, half_line.InvGamma())
 invgauss = Continuous(_scipy.invgauss, half_line.InvGauss())
+johnsonsu = Continuous(_scipy.johnsonsu, line.JohnsonSU())
 laplace = Continuous(_scipy.laplace, line.Laplace())
 logistic = Continuous(_scipy.logistic, line.Logistic())
 lognorm = Continuous(_scipy.lognorm, half_line.LogNorm())
+loguniform = Continuous(_scipy.loguniform, interval.LogUniform())
 maxwell = Continuous(_scipy.maxwell, half_line.Maxwell())
 nbinom = Whole(_scipy.nbinom, whole_numbers.NBinom())
 norm = Continuous(_scipy.norm, line.Norm())
@@ -459,6 +467,41 @@ class Dirichlet(_Vectors):
         return scale + np.sum(sc.xlogy(alpha - 1, x.T).T, axis=0)
 
 
+class Multinomial(_Vectors):
+    """Multinomial; as SciPy's, with derivatives by the probabilities of ``logpmf`` and ``pmf``.
+
+    The last probability is what the others leave, as in SciPy: by it the derivative is 0.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> p = tg.tensor([0.25, 0.75], requires_grad=True)
+    >>> tg.grad(ts.stats.multinomial.logpmf([2, 1], 3, p), p)
+    (tensor([6.6667, 0.0000]),)
+    """
+
+    methods = ("logpmf", "pmf")
+
+    def logpmf(self, x: Operand, n: Operand, p: Operand) -> TensorOrArray:
+        """As SciPy's, differentiable."""
+        if not derivative_wanted((x, n, p)):
+            return theirs(self._it.logpmf, (x, n, p), {})
+        if derivative_wanted((x, n)):
+            raise refuse(f"{self.title}.logpmf", "has no derivative by x and n, which are whole numbers")
+        counts, n, p = np.asarray(value_of(x)), np.asarray(value_of(n)), doubles(p)
+        value = self._it.logpmf(counts, n, value_of(p))
+        rest = 1 - np.sum(p[..., :-1], axis=-1, keepdims=True)
+        log = np.sum(sc.xlogy(counts, np.concatenate([p[..., :-1], rest], axis=-1)), axis=-1)
+        log = log + sc.gammaln(n + 1) - np.sum(sc.gammaln(counts + 1), axis=-1)
+        return np.where(np.isfinite(value), log, value)
+
+    def pmf(self, x: Operand, n: Operand, p: Operand) -> TensorOrArray:
+        """As SciPy's, differentiable."""
+        if not derivative_wanted((x, n, p)):
+            return theirs(self._it.pmf, (x, n, p), {})
+        return np.exp(self.logpmf(x, n, p))
+
+
 class Wishart(_Vectors):
     """Wishart's; as SciPy's, with derivatives by all arguments of ``logpdf`` and ``pdf``.
 
@@ -501,6 +544,7 @@ class Wishart(_Vectors):
 
 
 dirichlet = Dirichlet(_scipy.dirichlet, "dirichlet")
+multinomial = Multinomial(_scipy.multinomial, "multinomial")
 multivariate_normal = MultivariateNormal(_scipy.multivariate_normal, "multivariate_normal")
 multivariate_t = MultivariateT(_scipy.multivariate_t, "multivariate_t")
 wishart = Wishart(_scipy.wishart, "wishart")

@@ -218,8 +218,8 @@ def test_fixed_quad():
 
 @pytest.mark.full
 def test_others_of_integrate():
-    with pytest.raises(UnsupportedOpError, match="dblquad"):
-        ts.integrate.dblquad(lambda y, x: y, leaf(0.0), 1.0, 0.0, 1.0)
+    with pytest.raises(UnsupportedOpError, match="quad_vec"):
+        ts.integrate.quad_vec(lambda x: x, leaf(0.0), 1.0)
     assert ts.integrate.newton_cotes(2)[0].tolist() == scipy.integrate.newton_cotes(2)[0].tolist()
 
 
@@ -235,3 +235,30 @@ def test_quad_with_several_tangents_and_with_series():
     np.testing.assert_allclose(tg.func.jacfwd(tg.func.jacfwd(f))(p), second, rtol=1e-12)
     series = tg.func.taylor(f, 2)(p, v)
     np.testing.assert_allclose(series, [f(p), tg.func.grad(f)(p) @ v, v @ second @ v / 2], rtol=1e-12)
+
+
+@pytest.mark.full
+def test_nested_integrals():
+    """By limits, args and closures, with SciPy's values and errors."""
+
+    def double(a, b, c, integrate):
+        return integrate.dblquad(lambda y, x, c: np.exp(-a * x * y) * c, 0, b, 0.1, lambda x: x, args=(c,))
+
+    def several(a, b, c, integrate):
+        ranges = [lambda y, c: (0.0, y * c), (a, b)]
+        options = [{"epsabs": 1e-10}, lambda c: {"points": [0.5, 7.0]}]
+        return integrate.nquad(lambda x, y, c: np.cos(x * y) * c, ranges, (c,), options)
+
+    values = np.array([0.7, 1.3, 2.0])
+    for f in (double, several):
+        args = [leaf(v) for v in values]
+        found, error = f(*args, ts.integrate)
+        np.testing.assert_allclose((found.item(), error), f(*values, scipy.integrate), rtol=0.1)
+        np.testing.assert_allclose(found.item(), f(*values, scipy.integrate)[0], rtol=1e-14)
+        for k, g in enumerate(tg.grad(found, args)):
+            up, down = values + 1e-4 * np.eye(3)[k], values - 1e-4 * np.eye(3)[k]
+            wanted = (f(*up, scipy.integrate)[0] - f(*down, scipy.integrate)[0]) / 2e-4
+            np.testing.assert_allclose(g.item(), wanted, rtol=1e-6)
+    assert ts.integrate.dblquad(lambda y, x: x * y, 0, 1, 0, 1) == scipy.integrate.dblquad(
+        lambda y, x: x * y, 0, 1, 0, 1
+    )

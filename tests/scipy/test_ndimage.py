@@ -57,6 +57,20 @@ def test_filters_of_several_axes(mode):
     check("gaussian_filter1d", (IMAGE, 1.5), {"mode": mode, "axis": 0})
     check("uniform_filter1d", (IMAGE, 4), {"mode": mode, "origin": 1})
     check("uniform_filter", (IMAGE, (3, 2)), {"mode": mode})
+    check("sobel", (IMAGE,), {"mode": mode, "cval": 0.7})
+    check("prewitt", (IMAGE, 0), {"mode": [mode, "nearest"]})
+    check("laplace", (IMAGE,), {"mode": mode, "cval": 0.7})
+    check("gaussian_laplace", (IMAGE, (0.8, 0.5)), {"mode": mode, "truncate": 3.0})
+    check("gaussian_gradient_magnitude", (IMAGE, 0.8), {"mode": mode})
+
+
+def test_derivatives_of_an_image_along_some_axes():
+    smoothed = [(name, (0.8,)) for name in ("gaussian_laplace", "gaussian_gradient_magnitude")]
+    for name, more in (("laplace", ()), *smoothed):
+        check(name, (IMAGE, *more), {"axes": (1,), "mode": "wrap"})
+        check(name, (IMAGE, *more), {"axes": ()})
+    x = leaf(np.ones((3, 3)))  # flat
+    assert not tg.grad(ts.ndimage.gaussian_gradient_magnitude(x, 0.8).sum(), x)[0].numpy().any()
 
 
 @pytest.mark.full

@@ -72,6 +72,17 @@ def test_a_product_is_a_tensor_where_no_derivative_is_asked_for():
     assert not y.requires_grad
 
 
+@pytest.mark.parametrize(("name", "dense"), [("eigsh", "eigh"), ("svds", "svd"), ("inv", "inv")])
+def test_functions_of_a_whole_matrix_say_what_has_a_derivative(name, dense):
+    """SciPy's error of a Tensor was "type not understood"."""
+    values = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for matrix in (np.diag(values), ts.sparse.diags_array(values)):
+        with pytest.raises(UnsupportedOpError, match=rf"sparse\.linalg\.{name} .*numpy\.linalg\.{dense} "):
+            getattr(ts.sparse.linalg, name)(matrix)
+    plain = scipy.sparse.diags_array([1.0, 2.0, 3.0]).tocsc()
+    assert np.isfinite(ts.sparse.linalg.eigsh(plain, k=1)[0]).all()
+
+
 def test_other_operations_with_matrices_of_scipys_are_refused():
     matrix, _ = constant("csr_matrix")
     x = tg.tensor(array(3), requires_grad=True)

@@ -22,6 +22,8 @@ CONTINUOUS = {
     "chi2": (3.7,), "invgamma": (2.5,), "beta": (2.2, 1.4), "f": (3.3, 5.1), "lognorm": (0.8,),
     "weibull_min": (1.7,), "weibull_max": (1.7,), "pareto": (2.2,), "rayleigh": (), "maxwell": (),
     "halfnorm": (), "halfcauchy": (), "uniform": (), "triang": (0.3,), "invgauss": (1.3,),
+    "genextreme": (0.2,), "genpareto": (-0.2,), "gompertz": (0.7,), "fisk": (3.1,), "gennorm": (1.7,),
+    "johnsonsu": (0.4, 1.3), "loguniform": (0.2, 3.0),
 }  # fmt: skip
 DISCRETE = {
     "bernoulli": (0.3,), "binom": (5, 0.3), "nbinom": (2.5, 0.4), "poisson": (2.3,), "geom": (0.3,),
@@ -69,7 +71,7 @@ def compare(name, method, x, shapes, rest):
             ]
             dual = mine(*duals)
             moved = np.sum(fw.unpack_dual(dual).tangent.detach().numpy())
-        np.testing.assert_allclose(moved, np.sum(g.numpy()), rtol=1e-9)
+        np.testing.assert_allclose(moved, np.sum(g.numpy()), rtol=1e-9, atol=1e-14)
     return len(moving)
 
 
@@ -301,6 +303,24 @@ def test_tangents_of_inverses_are_linear_also_at_zero(name):
         np.testing.assert_allclose(tg.func.grad(lambda v, d=other: along(d * ones, v))(0.0), by_shape)
 
 
+@pytest.mark.parametrize("c", [0.0, 1e-9, -1e-9])
+def test_shapes_of_extremes_at_their_limit(c):
+    """First and second derivatives by c where it is 0, by the series of the logarithm."""
+    x = np.array([-1.5, 0.3, 2.0])
+    e, half, third = np.exp(-x), x**2 / 2, 2 * x**3 / 3
+    first = x - half + e * half
+    second = x**2 - third + e * (third - half**2)
+    at = leaf(c)
+    (g,) = tg.grad(np.sum(ts.stats.genextreme.logpdf(x, at)), at, create_graph=True)
+    np.testing.assert_allclose(g.item(), np.sum(first), rtol=1e-8)
+    np.testing.assert_allclose(tg.grad(g, at)[0].item(), np.sum(second), rtol=1e-7)
+    (g,) = tg.grad(ts.stats.genpareto.logpdf(2.0, at), at)
+    np.testing.assert_allclose(g.item(), 2.0**2 / 2 - 2.0, atol=2e-8)
+    for name, slope in (("genextreme", -np.log(-np.log(0.9)) ** 2 / 2), ("genpareto", np.log(0.1) ** 2 / 2)):
+        (g,) = tg.grad(getattr(ts.stats, name).ppf(0.9, at), at)
+        np.testing.assert_allclose(g.item(), slope, rtol=1e-7)
+
+
 # ---------------------------------------------------------------- ends, support, parameters
 
 ENDS = [
@@ -316,6 +336,8 @@ ENDS = [
     ("laplace", (), 0.0, "cdf", 0.5), ("t", (3.0,), 0.0, "cdf", 0.36755259694786135),
     ("uniform", (), 0.0, "ppf", 1.0),
     ("truncnorm", (0.0, 1.0), 0.0, "ppf", 0.3413447460685429 / 0.3989422804014327),
+    ("genpareto", (0.0,), 0.0, "pdf", -1.0), ("genpareto", (-1.0,), 1.0, "sf", -1.0),
+    ("genpareto", (-1.0,), 1.0, "cdf", 1.0), ("genextreme", (0.5,), 2.0, "cdf", 0.0),
     ("norm", (), 0.0, "ppf", np.inf), ("f", (4.0, 3.0), 0.0, "pdf", 160 / 9 * 0.75),
 ]  # fmt: skip
 
@@ -599,6 +621,24 @@ def test_multivariate_t_and_dirichlet():
     np.testing.assert_allclose(gp.numpy(), (a - 1) / q, rtol=1e-12)
     with pytest.raises(ValueError, match="simplex"):
         ts.stats.dirichlet.logpdf(leaf([0.5, 0.6, 0.3]), alpha)
+
+
+def test_multinomial():
+    """By the probabilities, of which the last is what the others leave."""
+    counts, p = np.array([[1, 2, 3], [6, 0, 0], [2, 2, 2]]), np.array([0.2, 0.3, 0.5])
+    at = leaf(p)
+    for method in ("logpmf", "pmf"):
+        found = getattr(ts.stats.multinomial, method)(counts, 6, at)
+        wanted = getattr(scipy.stats.multinomial, method)(counts, 6, p)
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-12)
+        (g,) = tg.grad(found[0], at)
+        slope = np.array([1 / 0.2 - 3 / 0.5, 2 / 0.3 - 3 / 0.5, 0.0])
+        scale = 1.0 if method == "logpmf" else found[0].item()
+        np.testing.assert_allclose(g.numpy(), slope * scale, rtol=1e-12)
+    assert ts.stats.multinomial(6, at).logpmf([1, 2, 3]).item() == pytest.approx(np.log(0.135))
+    assert ts.stats.multinomial.logpmf([1, 2, 2], 6, at).item() == -np.inf
+    with pytest.raises(UnsupportedOpError, match="whole numbers"):
+        ts.stats.multinomial.logpmf(leaf(counts * 1.0), 6, p)
 
 
 @pytest.mark.full

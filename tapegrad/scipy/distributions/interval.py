@@ -174,3 +174,29 @@ class TruncNorm(Formulas):
     def isf(self, q: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
         """Inverse of the complement."""
         return -self.ppf(q, -b, -a)
+
+
+class LogUniform(Formulas):
+    """Of a number whose logarithm is uniform."""
+
+    at = (1.5, 1.0, 2.0)
+
+    def logpdf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Logarithm of the density."""
+        return -np.log(x) - np.log(np.log(b) - np.log(a))
+
+    def cdf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Distribution function."""
+        return (np.log(x) - np.log(a)) / (np.log(b) - np.log(a))
+
+    def sf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Complement."""
+        return (np.log(b) - np.log(x)) / (np.log(b) - np.log(a))
+
+    def ppf(self, q: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Inverse."""
+        return np.exp((1 - q) * np.log(a) + q * np.log(b))
+
+    def isf(self, q: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Inverse of the complement."""
+        return np.exp((1 - q) * np.log(b) + q * np.log(a))

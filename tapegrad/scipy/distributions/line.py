@@ -361,3 +361,70 @@ class VonMises(Formulas):
     def sf(self, x: TensorOrArray, kappa: TensorOrArray) -> TensorOrArray:
         """Complement."""
         return 1 - self.cdf(x, kappa)
+
+
+class GenNorm(Formulas):
+    """Normal and Laplace's among others, by the power in the exponent."""
+
+    at = (0.5, 1.5)
+
+    def logpdf(self, x: TensorOrArray, beta: TensorOrArray) -> TensorOrArray:
+        """Logarithm of the density."""
+        return np.log(0.5 * beta) - sc.gammaln(1 / beta) - np.power(np.abs(x), beta)
+
+    def cdf(self, x: TensorOrArray, beta: TensorOrArray) -> TensorOrArray:
+        """Distribution function."""
+        low = decide(np.less, x, 0)
+        tail = 0.5 * sc.gammaincc(1 / beta, np.power(np.abs(x), beta))
+        return np.where(low, tail, 1 - tail)
+
+    def sf(self, x: TensorOrArray, beta: TensorOrArray) -> TensorOrArray:
+        """Complement."""
+        return self.cdf(-x, beta)
+
+    def ppf(self, q: TensorOrArray, beta: TensorOrArray) -> TensorOrArray:
+        """Inverse."""
+        low = decide(np.less, q, 0.5)
+        size = np.power(sc.gammainccinv(1 / beta, 2 * np.where(low, q, 1 - q)), 1 / beta)
+        return np.where(low, -size, size)
+
+    def isf(self, q: TensorOrArray, beta: TensorOrArray) -> TensorOrArray:
+        """Inverse of the complement."""
+        return -self.ppf(q, beta)
+
+
+class JohnsonSU(Formulas):
+    """Of the hyperbolic sine of a normal variable."""
+
+    at = (0.5, 0.0, 1.0)
+
+    def _normal(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        return a + b * np.arcsinh(x)
+
+    def logpdf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Logarithm of the density."""
+        return np.log(b) - np.log(np.hypot(x, 1.0)) + Norm().logpdf(self._normal(x, a, b))
+
+    def cdf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Distribution function."""
+        return sc.ndtr(self._normal(x, a, b))
+
+    def sf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Complement."""
+        return sc.ndtr(-self._normal(x, a, b))
+
+    def logcdf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Logarithm of the distribution function."""
+        return sc.log_ndtr(self._normal(x, a, b))
+
+    def logsf(self, x: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Logarithm of the complement."""
+        return sc.log_ndtr(-self._normal(x, a, b))
+
+    def ppf(self, q: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Inverse."""
+        return np.sinh((sc.ndtri(q) - a) / b)
+
+    def isf(self, q: TensorOrArray, a: TensorOrArray, b: TensorOrArray) -> TensorOrArray:
+        """Inverse of the complement."""
+        return np.sinh((-sc.ndtri(q) - a) / b)

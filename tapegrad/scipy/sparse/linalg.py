@@ -6,6 +6,7 @@ are solutions with the adjoint matrix: by the same factors where there are some,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,7 +20,7 @@ from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.ops import sparse as sparse_ops
-from tapegrad.scipy.calls import refuse
+from tapegrad.scipy.calls import derivative_wanted, refuse, theirs
 from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places, sparse_of
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of
 
@@ -32,8 +33,30 @@ __all__ = [
 ]  # fmt: skip
 
 
+DENSE = {  # what numpy.linalg has instead
+    "eigs": "eig", "eigsh": "eigh", "inv": "inv", "lobpcg": "eigh", "svds": "svd",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
-    return getattr(_scipy, name)
+    return _refusing(name) if name in DENSE else getattr(_scipy, name)
+
+
+@functools.cache
+def _refusing(name: str) -> Callable[..., Any]:
+    """SciPy's function, which refuses matrices by which a derivative is asked for."""
+    function = getattr(_scipy, name)
+
+    @functools.wraps(function)
+    def call(A: Any, *args: Any, **kwargs: Any) -> Any:
+        if derivative_wanted((A.data if isinstance(A, SparseTensor) else A, *args), kwargs):
+            raise refuse(
+                f"scipy.sparse.linalg.{name}",
+                f"has no derivative here (numpy.linalg.{DENSE[name]} of a dense matrix has one)",
+            )
+        return theirs(function, (A, *args), kwargs)
+
+    return call
 
 
 def __dir__() -> list[str]:
