@@ -91,7 +91,7 @@ def _applied(
     if not any(needs) or not is_grad_enabled():
         if not bases:
             found = within({"recording": False}, forward, *given)
-            return (tuple(map(as_tensor, found)) if isinstance(found, tuple) else as_tensor(found)), None
+            return (tuple(map(_unrecorded, found)) if isinstance(found, tuple) else _unrecorded(found)), None
         provenance = Provenance(cls.__name__, ())
         provenance.bases = bases
         found = within({"recording": False, "forward": provenance}, forward, *given)
@@ -494,6 +494,12 @@ def _owns_nothing(parts: Any, tape: Tape, results: list[TensorOrArray], depth: i
         elif not (x is None or isinstance(x, NO_OWNER) or (isinstance(x, np.ndarray) and x.dtype != object)):
             return False
     return True
+
+
+def _unrecorded(out: Any) -> Any:
+    """What forward returned, where the call is not recorded: under no_grad without a history of its own."""
+    out = as_tensor(out)
+    return out.detach() if requires_grad(out) and not is_grad_enabled() else out
 
 
 def _apart(out: Any) -> Any:

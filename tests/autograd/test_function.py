@@ -519,6 +519,25 @@ def test_G10_an_input_returned_is_another_tensor():
     assert x.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("mode", [tg.no_grad, tg.inference_mode])
+def test_G10_nothing_has_a_history_under_no_grad(mode):
+    """Neither an argument that is returned, nor what forward has recorded itself."""
+
+    def recorded(ctx, x):
+        with tg.enable_grad():
+            return x * 2, x, 5
+
+    x = leaf()
+    for given in (x, x * 1.0):
+        with mode():
+            y = of(lambda ctx, x: x, lambda ctx, g: g * 7).apply(given)
+            found = of(recorded, lambda ctx, *gs: gs[0] * 7).apply(given)
+        assert not any(z.requires_grad for z in (y, *found[:2]))
+        assert given.requires_grad
+        assert y.tolist() == [1.0, 2.0]
+        assert found[2] == 5
+
+
 def test_G10_others_pass_through():
     thing = object()
     forward = lambda ctx, x: (x * 2, 5, True, thing, None, "a", [1, "b"], x.shape)
