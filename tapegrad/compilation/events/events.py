@@ -116,7 +116,7 @@ class Called(NamedTuple):
     def replaced(self, function: Callable[[Any], Any]) -> Called:
         """Return the call with what a function makes of its arguments."""
         kwargs = {name: function(x) for name, x in self.kwargs.items()}
-        return self._replace(args=tuple(map(function, self.args)), kwargs=kwargs)
+        return Called(self.function, tuple(map(function, self.args)), kwargs, *self[3:])
 
 
 def WRITE() -> None:
