@@ -24,14 +24,15 @@ from tapegrad.scipy.distributions.formulas import (
 )
 from tapegrad.tensor import Operand, TensorOrArray
 
+FAR = 1e9  # whose square adds nothing to 1
+
 
 def _is_beyond(x: np.ndarray, large: float) -> Any:
     return np.abs(x) > large
 
 
-def _is_far(x: np.ndarray, df: np.ndarray) -> Any:
-    """Whether 1 adds nothing to the ratio of the square."""
-    return np.abs(x) > 1e9 * np.sqrt(1 + df)
+def _is_far(x: np.ndarray, df: np.ndarray, large: float) -> Any:
+    return np.abs(x) > large * np.sqrt(1 + df)
 
 
 def _is_in_the_middle(q: np.ndarray) -> Any:
@@ -79,12 +80,9 @@ class T(Formulas):
         """Logarithm of the density."""
         normal = decide(np.isinf, df)
         v = np.where(normal, 1.0, df) if np.any(normal) else df
+        far = decide(_is_far, x, v, FAR)
         ratio = choose(
-            decide(_is_far, x, v),
-            lambda y: 2 * np.log(np.abs(y)) - np.log(v),
-            lambda y: np.log1p(y * y / v),
-            x,
-            1.0,
+            far, lambda y: 2 * np.log(np.abs(y)) - np.log(v), lambda y: np.log1p(y * y / v), x, 1.0
         )
         found = -sc.betaln(0.5, 0.5 * v) - 0.5 * np.log(v) - 0.5 * (v + 1) * ratio
         return np.where(normal, Norm().logpdf(x), found) if np.any(normal) else found
@@ -129,9 +127,8 @@ class Cauchy(Formulas):
 
     def logpdf(self, x: TensorOrArray) -> TensorOrArray:
         """Logarithm of the density."""
-        large = 1e9  # whose square adds nothing to 1
-        far = decide(_is_beyond, x, large)
-        return choose(far, lambda y: -2 * np.log(np.abs(y)), lambda y: -np.log1p(y * y), x, large) - LOG_PI
+        far = decide(_is_beyond, x, FAR)
+        return choose(far, lambda y: -2 * np.log(np.abs(y)), lambda y: -np.log1p(y * y), x, FAR) - LOG_PI
 
     def cdf(self, x: TensorOrArray) -> TensorOrArray:
         """Distribution function."""
