@@ -20,6 +20,7 @@ from tapegrad.native.emission.annotations import Compiled, Differentiable, Type
 _PLACES = (re.compile(r"at (/[^\s()]+) \((\d+)\)"), re.compile(r'File "([^"]+)", line (\d+)'))
 _MET_BEFORE = re.compile(r"During: typing of [^\n]*\n(?=During: typing of )")
 _CALL = re.compile(r"^( *)No implementation of function Function\((.*)\) found for.*\n\s*>>> (.*)$", re.M)
+_APART = re.compile(r"Cannot unify (.+?) and (.+?) for '([^'.]*)[^']*'")
 _OURS = re.compile(r"active_(?:float64|complex128|expression)\S*")
 _ADVICE = (
     (r"draws random numbers",
@@ -33,6 +34,8 @@ _ADVICE = (
     (r"a cotangent is built as", "give a number for a number, an array for an array, a tuple for a tuple"),
     (r"where real numbers and arrays are wanted", "return numbers, arrays, and tuples of such"),
     (r"where one number is wanted", "return one real number: a sum, a part or an absolute value"),
+    (r"on one way and .* on another",
+     "give the variable values of one type on all ways that meet; begin with copies of arrays, as x.copy()"),
     (r"complex64", "complex numbers are recorded as complex128: make the array with that dtype"),
     (r"[Cc]annot (?:cast|convert)|setitem|No conversion from active|type (?:float64|int64) .*active",
      "a derivative would be lost where a number that carries one is put into a plain float array, or into an "
@@ -162,6 +165,10 @@ def reason(text: str, met: re.Match[str] | None = None) -> str:
     ours = [x.partition("tapegrad: ")[2] for x in lines if "tapegrad: " in x]
     if ours:
         return ours[0]
+    apart = _APART.search(text)
+    if apart and _OURS.search(apart[0]):
+        name = "a value" if apart[3].startswith("$") else apart[3]
+        return f"{name} is {apart[1]} on one way and {apart[2]} on another"
     above = text[: met.start()] if met else text
     place = above.rpartition("\n")[2]
     indent = place[: len(place) - len(place.lstrip(" "))]  # as deep as the call is told of

@@ -2,6 +2,7 @@
 
 import math
 import random
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -403,3 +404,39 @@ def optional_argument(x, n):
 @njit
 def scaled(v, factor=2.0):
     return v * factor
+
+
+class State(NamedTuple):
+    """What is carried through steps."""
+
+    place: float
+    speed: float
+
+
+@feature
+def named_tuples(x, n):
+    s, t = State(0.0, 1.0), State(x[0], 0.0)
+    for k in range(n):
+        s = State(s.place + x[k] * s.speed, s.speed * 0.9)
+        if x[k] > 0.5:
+            t = State(0.5, t.place * s.place)
+    return s.place * s.speed + t.place * t.speed
+
+
+@feature
+def steps(x, n):
+    y, z = x * 3.0, x.copy()
+    y //= 0.4
+    y[2:] //= x[0]
+    z[1:5] //= x[3]
+    s = np.sum(y * x) + np.sum((x[1:] // x[:-1] + np.floor_divide(2.0, x[1:])) * z[1:])
+    s += np.sum(np.round(x, 1) * x) + np.sum(np.around(x) * x) + round(x[0], 2) * np.round(x[1]) * x[2]
+    return s + np.sum((x * 5.0).astype(np.int64) * x)
+
+
+@feature
+def places(x, n):
+    table, ends = np.array([0.2, 0.6, 0.6, 1.0]), np.array([[1.0, x[2]], [np.nan, 2.0]])
+    found = 10 * np.searchsorted(table, x, side="right") + np.digitize(x, table[::-1], right=True)
+    s = np.sum((found + 100 * np.digitize(x, table)) * x) + np.searchsorted(table, x[0]) * x[1]
+    return s + np.sum(np.searchsorted(x, ends)) * x[2] + np.searchsorted(table, x[0] * np.nan, "right") * x[3]

@@ -62,12 +62,22 @@ def small(x):
     return abs(np.exp(z) / (z + 1j * x[2]))
 
 
-def test_second_derivatives():
+def power(x):
+    """Squares of what is a plain complex number before the first turn, and of plain ones."""
+    total = 0j
+    for k in range(3):
+        total += x[k] * np.exp(2j * k) + x[1]
+    plain = np.array([2j, 1.0, 1j])
+    return abs(total) ** 2 * x[0] + np.sum(np.abs(plain) ** 2 * x) * x[2]
+
+
+@pytest.mark.parametrize("function", [small, power])
+def test_second_derivatives(function):
     def gradient(at):
         x = tg.tensor(at, requires_grad=True)
         return tg.grad(compiled(x), x)[0].numpy()
 
-    compiled = tg.njit(small)
+    compiled = tg.njit(function)
     x = tg.tensor(AT, requires_grad=True)
     (g,) = tg.grad(compiled(x), x, create_graph=True)
     np.testing.assert_allclose(tg.grad(g.sum(), x)[0], differences(gradient, AT).sum(axis=1), rtol=1e-8)

@@ -75,6 +75,13 @@ def steps_in_memory(x, out):
     return x.strides[0] * x[0]
 
 
+def tuples_that_meet(x, out):
+    s = (out, 0.0)
+    for k in range(3):
+        s = (s[0] * x[0], s[1] + x[k])
+    return np.sum(s[0]) * s[1]
+
+
 CASES = {  # the function, what stands in its line, and a word of the advice
     small_complex_array: ("kept[0] = complex(x[0], x[1])", "complex128"),
     float_array: ("out[0] = x[0]", "as a Tensor"),
@@ -86,6 +93,7 @@ CASES = {  # the function, what stands in its line, and a word of the advice
     other_view: ("x.view(np.int64)", "loops"),
     same_memory: ("np.frombuffer", "loops"),
     steps_in_memory: ("x.strides", "loops"),
+    tuples_that_meet: ("for k in range(3):", "begin with copies"),
     output_argument: ("np.multiply(x, x, out)", "as a Tensor"),
 }
 

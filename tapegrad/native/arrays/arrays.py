@@ -125,6 +125,8 @@ def _elementwise(key: Key, count: int, dtype: Type | None = None) -> None:
 for _key, _count in _KEYS.items():
     if isinstance(_key, np.ufunc) or getattr(_key, "__module__", "") == "_operator":
         _elementwise(_key, _count, types.float64 if OPS.get(_key) in VALUE_ONLY else None)
+for _key in (operator.floordiv, np.floor_divide):
+    _elementwise(_key, 2, types.float64)
 for _key in _COMPARISONS:
     _elementwise(_key, 2, types.boolean)
 for _key in (np.isnan, np.isinf, np.isfinite):
@@ -196,6 +198,6 @@ def _updating(key: Key) -> Key:
 
 SYMBOLS = {
     operator.iadd: "+", operator.isub: "-", operator.imul: "*", operator.itruediv: "/", operator.ipow: "**",
-    operator.imod: "%",
+    operator.ifloordiv: "//", operator.imod: "%",
 }  # fmt: skip
 UPDATE = {key: _updating(key) for key in SYMBOLS}

@@ -220,8 +220,10 @@ def _is_place(code: ir.FunctionIR, line: Statement) -> bool:
 
 
 def _is_update(value: RightSide | None) -> bool:
-    """Whether this is an operator in place that arrays have."""
-    return isinstance(value, ir.Expr) and value.op == "inplace_binop" and value.fn in UPDATE
+    """Whether this is an operator in place that arrays have, and expressions of them."""
+    if not isinstance(value, ir.Expr) or value.op != "inplace_binop":
+        return False
+    return value.fn in UPDATE and is_elementwise(value.immutable_fn)
 
 
 def makes_zeros(code: ir.FunctionIR, value: RightSide | None) -> bool:

@@ -26,6 +26,8 @@ from tapegrad.native.tapes.blocks import inner_njit
 @overload_recorded(njit(lambda a, dtype: a.astype(dtype)), method="astype")
 def astype(a, dtype):
     stub = INSTEAD[np.array]
+    if is_active_array(a) and isinstance(getattr(dtype, "dtype", None), (types.Integer, types.Boolean)):
+        return lambda a, dtype: values(a).astype(dtype)
     return (lambda a, dtype: stub(a, dtype)) if is_recorded_array(a) and held(dtype, a) else None
 
 
@@ -356,22 +358,68 @@ def bincount(a, weights=None, minlength=0):
     return impl
 
 
-@overload_recorded(np.searchsorted)
-def searchsorted(a, v):
-    if not _any_active(a, v) or isinstance(v, types.Array):
-        return None
+@inner_njit
+def _precedes(a, b):
+    """Whether a number comes before another one where numbers are sorted: nan comes last."""
+    return a < b or (b != b and a == a)
 
-    def impl(a, v):
-        low, high = 0, a.size
-        while low < high:
-            middle = (low + high) // 2
-            if a[middle] < v:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+
+@inner_njit
+def _insertion(a, v, right):
+    """The first place at which a sorted array takes a number, or the last one, behind equal ones."""
+    low, high = 0, a.size
+    while low < high:
+        middle = (low + high) // 2
+        if (not _precedes(v, a[middle])) if right else _precedes(a[middle], v):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner_njit
+def _insertions(a, v, right):
+    out = np.empty(v.size, np.int64)
+    for k, one in enumerate(v.flat):
+        out[k] = _insertion(a, one, right)
+    return out.reshape(v.shape)
+
+
+@overload_recorded(np.searchsorted)
+def searchsorted(a, v, side="left"):
+    side = getattr(side, "literal_value", getattr(side, "value", side))  # Numba's of a default
+    if not _any_active(a, v) or side not in ("left", "right"):
+        return None
+    right, place = side == "right", _insertions if isinstance(v, types.Array) else _insertion
+    return lambda a, v, side="left": place(a, v, right)
+
+
+@overload_recorded(np.digitize)
+def digitize(x, bins, right=False):
+    if not _any_active(x, bins):
+        return None
+    place = _insertions if isinstance(x, types.Array) else _insertion
+
+    def impl(x, bins, right=False):
+        falling = bins.size > 1 and bins[0] > bins[-1]
+        found = place(bins[::-1] if falling else bins[:], x, not right)
+        return bins.size - found if falling else found
 
     return impl
+
+
+@overload_recorded(np.round, np.around)
+def around(a, decimals=0):
+    if is_active(a):
+        return lambda a, decimals=0: np.round(value_of(a), decimals)
+    return (lambda a, decimals=0: np.round(values(a), decimals)) if is_active_array(a) else None
+
+
+@overload_recorded(round)
+def rounded(number, ndigits=None):
+    if not is_active(number) or _none(ndigits):
+        return None
+    return lambda number, ndigits=None: round(value_of(number), ndigits)
 
 
 def _triangle(name: str, kept: str) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from numba.core import ir, types
 from numba.extending import overload
 
-from tapegrad.native.arrays.arrays import is_active_array, is_complex_array
+from tapegrad.native.arrays.arrays import is_active_array, is_complex, is_complex_array
 from tapegrad.native.emission.annotations import Block, Key, RightSide, Statement, Type, Variable
 from tapegrad.native.library.complex_arrays import imag_view, real_view
 from tapegrad.native.library.functions import INSTEAD
-from tapegrad.native.numbers.complexes import ActiveComplex, squared
+from tapegrad.native.numbers.complexes import squared
 from tapegrad.native.numbers.operators import statement_of
 from tapegrad.native.numbers.scalar import is_active
 from tapegrad.native.tapes.blocks import inner_njit
@@ -330,10 +330,12 @@ def _inner_since(root, zeros, product, smooth):
 
 @overload(square_of_absolute)
 def _square_of_absolute(x):
-    if isinstance(x, ActiveComplex):
+    if is_complex(x):
         return lambda x: squared(x)
     if is_complex_array(x):
         return lambda x: real_view(x) * real_view(x) + imag_view(x) * imag_view(x)
+    if isinstance(x, types.Array) and is_complex(x.dtype):
+        return lambda x: x.real * x.real + x.imag * x.imag
     return lambda x: x * x
 
 

@@ -162,7 +162,7 @@ def squared(z):
 
 @overload(squared)
 def _squared(z):
-    if isinstance(z, ActiveComplex):
+    if isinstance(z, (types.Complex, ActiveComplex)):
         return lambda z: re(z) * re(z) + im(z) * im(z)
     return lambda z: z * z
 

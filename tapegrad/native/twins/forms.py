@@ -11,7 +11,7 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.core.datamodel import models
 from numba.core.errors import NumbaError
-from numba.core.imputils import impl_ret_borrowed
+from numba.core.imputils import impl_ret_borrowed, lower_cast
 from numba.experimental.jitclass.base import ConstructorTemplate, JitClassType
 from numba.extending import intrinsic, register_model
 from numba.np.numpy_support import as_dtype
@@ -95,7 +95,7 @@ def _mapped(kind: Type, leaf: Callable[[Type], Type]) -> Type:
         part = leaf(kind.dtype)
         return kind if part == kind.dtype else kind.copy(dtype=part)
     if isinstance(kind, types.BaseNamedTuple):
-        return types.NamedTuple([_mapped(part, leaf) for part in kind], kind.instance_class)
+        return types.BaseTuple.from_types([_mapped(part, leaf) for part in kind], kind.instance_class)
     if isinstance(kind, types.BaseTuple):
         return types.Tuple([_mapped(part, leaf) for part in kind])
     if isinstance(kind, types.List):
@@ -140,6 +140,27 @@ def outside(kind: Type) -> Type:
         return kind
 
     return _mapped(kind, leaf)
+
+
+def _unify_named(self: Type, typingctx: TypingContext, other: Type) -> Type | None:
+    """Return the named tuple that both can become, where that holds active numbers; Numba knows of none."""
+    if getattr(other, "instance_class", None) is not self.instance_class:
+        return None
+    parts = [typingctx.unify_pairs(a, b) for a, b in zip(self, other, strict=True)]
+    found = None if None in parts else types.BaseTuple.from_types(parts, self.instance_class)
+    return found if found is not None and holds_active(found) else None
+
+
+def _cast_named(context: Context, builder: Builder, source: Type, target: Type, value: Value) -> Value:
+    parts = zip(cgutils.unpack_tuple(builder, value), source, target, strict=True)
+    return context.make_tuple(builder, target, [context.cast(builder, v, a, b) for v, a, b in parts])
+
+
+NAMED = (types.NamedTuple, types.NamedUniTuple)
+for _kind in NAMED:
+    _kind.unify = _unify_named
+    for _other in NAMED:
+        lower_cast(_kind, _other)(_cast_named)
 
 
 @intrinsic
