@@ -102,7 +102,8 @@ def evaluated(sheet: int, ufunc: int, args: int, n: int, largest: int) -> int:
 
 def is_complex(x: int) -> int:
     """Whether a value has one of NumPy's complex dtypes that tapes know."""
-    return code_of(x) & 0xFF >= COMPLEX
+    kind = code_of(x) & 0xFF
+    return (kind >= COMPLEX) & (kind <= DIFFERENTIABLE)
 
 
 def asked(value: int) -> int:
