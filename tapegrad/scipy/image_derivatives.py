@@ -140,8 +140,8 @@ def gaussian_laplace(
     --------
     >>> import tapegrad as tg, tapegrad.scipy as ts
     >>> x = tg.tensor([1.0, 2.0, 4.0], requires_grad=True)
-    >>> tg.grad(ts.ndimage.gaussian_laplace(x, 1.0, radius=1)[1], x)
-    (tensor([ 0.2741, -0.5481,  0.2741]),)
+    >>> tg.grad(ts.ndimage.gaussian_laplace(x, 0.5, radius=1)[1], x)
+    (tensor([ 1.2781, -3.1479,  1.2781]),)
     """
     image = image_of("gaussian_laplace", input, output, cval)
     which = _axes_and_modes(axes, mode, np.ndim(image))

@@ -33,8 +33,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-DENSE = {  # what numpy.linalg has instead
-    "eigs": "eig", "eigsh": "eigh", "inv": "inv", "lobpcg": "eigh", "svds": "svd",
+DENSE = {  # what NumPy has instead
+    "eigs": np.linalg.eig, "eigsh": np.linalg.eigh, "inv": np.linalg.inv, "lobpcg": np.linalg.eigh,
+    "svds": np.linalg.svd,
 }  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def _refusing(name: str) -> Callable[..., Any]:
         if derivative_wanted((A.data if isinstance(A, SparseTensor) else A, *args), kwargs):
             raise refuse(
                 f"scipy.sparse.linalg.{name}",
-                f"has no derivative here (numpy.linalg.{DENSE[name]} of a dense matrix has one)",
+                f"has no derivative here (numpy.linalg.{DENSE[name].__name__} of a dense matrix has one)",
             )
         return theirs(function, (A, *args), kwargs)
 
