@@ -156,7 +156,7 @@ def _cast_named(context: Context, builder: Builder, source: Type, target: Type, 
     return context.make_tuple(builder, target, [context.cast(builder, v, a, b) for v, a, b in parts])
 
 
-NAMED = (types.NamedTuple, types.NamedUniTuple)
+NAMED = types.NamedTuple, types.NamedUniTuple  # Numba's, which have no `unify`: other programs type as before
 for _kind in NAMED:
     _kind.unify = _unify_named
     for _other in NAMED:
