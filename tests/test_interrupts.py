@@ -507,6 +507,7 @@ def before_it(monkeypatch, owner, name, ring):
     monkeypatch.setattr(owner, name, lambda *args, **kwargs: (ring(), function(*args, **kwargs))[1])
 
 
+@pytest.mark.skipif(not abi.native(), reason="there are no programs")
 @pytest.mark.parametrize(("owner", "name"), [(learning, "Program"), (Planning, "_rolled")])
 def test_an_exception_of_a_handler_is_not_one_of_learning(alarm, monkeypatch, owner, name):
     def f(x):
