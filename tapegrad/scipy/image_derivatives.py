@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.ndimage as _scipy
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.core.base import Axis, DType
 from tapegrad.scipy.calls import derived
-from tapegrad.scipy.image_filters import correlate1d, gaussian_filter, image_of, sequence_of
+from tapegrad.scipy.image_filters import correlate1d, filtered_axes, gaussian_filter, image_of, sequence_of
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["gaussian_gradient_magnitude", "gaussian_laplace", "laplace", "prewitt", "sobel"]
@@ -196,5 +196,5 @@ def _smoothed(
 
 
 def _axes_and_modes(axes: Axis, mode: Any, ndim: int) -> list[tuple[int, Any]]:
-    which = tuple(range(ndim)) if axes is None else normalize_axis_tuple(axes, ndim)
+    which = filtered_axes(axes, ndim)
     return list(zip(which, sequence_of(mode, len(which)), strict=True))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter", "gaussian_filter1d",
-    "image_of", "sequence_of", "uniform_filter", "uniform_filter1d",
+    "convolve", "convolve1d", "correlate", "correlate1d", "filtered_axes", "gaussian_filter",
+    "gaussian_filter1d", "image_of", "sequence_of", "uniform_filter", "uniform_filter1d",
 ]  # fmt: skip
 
 PADS: dict[str, Any] = {
@@ -38,6 +38,11 @@ def image_of(name: str, x: Operand, output: np.ndarray | DType, cval: Operand) -
         raise refuse(f"scipy.ndimage.{name}", "has no derivative by cval")
     x = tensor_of(x)
     return x if like_of(x).dtype.kind in "fc" else x * 1.0
+
+
+def filtered_axes(axes: Axis, ndim: int) -> tuple[int, ...]:
+    """The axes that are filtered along: all where none are said."""
+    return tuple(range(ndim)) if axes is None else normalize_axis_tuple(axes, ndim)
 
 
 def _correlated(
@@ -174,7 +179,7 @@ def correlate(
     (tensor([[3., 3., 0.]]),)
     """
     x = image_of("correlate", input, output, cval)
-    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    which = filtered_axes(axes, np.ndim(x))
     return _correlated("correlate", x, _real(weights, "correlate"), which, mode, cval, origin)
 
 
@@ -205,7 +210,7 @@ def convolve(
     (tensor([[5., 1., 0.]]),)
     """
     x = image_of("convolve", input, output, cval)
-    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    which = filtered_axes(axes, np.ndim(x))
     weights, origins = _turned(_real(weights, "convolve"), origin)
     return _correlated("convolve", x, weights, which, mode, cval, origins)
 
@@ -291,7 +296,7 @@ def gaussian_filter(
     if derivative_wanted(sigma, truncate):
         raise refuse("scipy.ndimage.gaussian_filter", "has no derivative by sigma")
     x = image_of("gaussian_filter", input, output, cval)
-    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    which = filtered_axes(axes, np.ndim(x))
     rows = [sequence_of(y, len(which)) for y in (sigma, order, mode, radius)]
     for axis, s, o, m, r in zip(which, *rows, strict=True):
         if s > 1e-15:
@@ -356,7 +361,7 @@ def uniform_filter(
     (tensor([0.6667, 0.3333, 0.0000]),)
     """
     x = image_of("uniform_filter", input, output, cval)
-    which = tuple(range(np.ndim(x))) if axes is None else normalize_axis_tuple(axes, np.ndim(x))
+    which = filtered_axes(axes, np.ndim(x))
     for axis, s, m, o in zip(which, *(sequence_of(y, len(which)) for y in (size, mode, origin)), strict=True):
         if s > 1:
             x = uniform_filter1d(x, int(s), axis, None, m, cval, o)
