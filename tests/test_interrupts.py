@@ -25,6 +25,8 @@ from tapegrad.compilation.paths import learning
 from tapegrad.compilation.plans.planning import Planning
 from tapegrad.config import guard_setting
 from tapegrad.core import grad_mode
+from tapegrad.core.forward_mode import Level
+from tapegrad.core.storage import OPEN
 from tapegrad.kernels import abi
 from tapegrad.tape import tape as tapes
 from tests.tiers import every
@@ -372,6 +374,7 @@ DECORATORS = ("no_grad", "enable_grad", "inference_mode", "dual_level", "guard")
 def modes():
     return (
         grad_mode._enabled.get(), forward_ad._levels.get(), guard_setting(), saved_tensors._disabled.get(),
+        len(OPEN),
     )  # fmt: skip
 
 
@@ -424,6 +427,7 @@ def left_on(work, count):
                 forward_ad._levels.set(before[1])
                 config.setting_of_guard.set(before[2])
                 saved_tensors._disabled.set(before[3])
+                OPEN.clear()
             kept.append(error)
             del kept[:-50]
         finally:
@@ -522,6 +526,16 @@ def test_an_exception_of_a_handler_is_not_one_of_learning(alarm, monkeypatch, ow
     with pytest.raises(TimeUp):
         slopes()
     assert slopes() == [2.0] * 30
+
+
+def test_an_interrupt_as_a_level_is_made_leaves_none_open(alarm, monkeypatch):
+    """Also while its exception is kept, with the frame that has the level."""
+    init = Level.__init__
+    monkeypatch.setattr(Level, "__init__", lambda *args: (init(*args), alarm())[0])
+    with pytest.raises(TimeUp) as kept, tg.autograd.forward_ad.dual_level():
+        pass
+    assert not OPEN
+    assert kept.value.__traceback__ is not None
 
 
 def test_an_exception_of_a_handler_is_not_one_of_the_function(alarm):

@@ -43,8 +43,9 @@ def enter_dual_level(lanes: int | None = None) -> int:
     int
         Its number, counted from 0.
     """
-    outer = _levels.get()
-    _levels.set((*outer, Level(lanes)))
+    outer, level = _levels.get(), Level(lanes)
+    level.open()
+    _levels.set((*outer, level))
     return len(outer)
 
 
@@ -217,5 +218,6 @@ class dual_level(_Mode):
     def __enter__(self) -> int:  # type: ignore[override]
         outer, level = _levels.get(), Level(self.lanes)
         self.at_end(partial(_close, level, outer))
+        level.open()
         _levels.set((*outer, level))
         return len(outer)

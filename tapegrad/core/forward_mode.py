@@ -65,6 +65,10 @@ class Level:
         self.notes: dict[int, Notes] | None = {}
         self.reopened = 0
         self._note = weakref.ref(self, OPEN.discard)
+        hash(self._note)  # of what it refers to, and kept: `discard` is called when that is gone
+
+    def open(self) -> None:
+        """Let there be tangents of this level; who calls it has seen to it that `close` is called."""
         OPEN.add(self._note)
 
     def close(self) -> None:
@@ -78,7 +82,7 @@ class Level:
             return False
         self.reopened += 1
         self.notes = {} if self.notes is None else self.notes
-        OPEN.add(self._note)
+        self.open()
         return True
 
     def leave(self) -> None:

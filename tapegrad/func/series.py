@@ -281,6 +281,7 @@ def _expand(
     plain = not any(is_tensor(x) for x in flatten([args, kwargs, list(series.values())])[0])
     level, given = Expansion(order), list(args)
     try:
+        level.open()
         for k, terms in series.items():
             given[k] = map_tree(functools.partial(_series, level, f"{what}: argument {k}"), args[k], *terms)
         return map_tree(lambda y: _Terms(y, level, plain), f(*given, **kwargs))

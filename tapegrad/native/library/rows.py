@@ -177,6 +177,7 @@ def _pushed(function: Callable[..., Numbers], still: Sequence[bool]) -> Callable
         half = len(args) // 2
         level = Level()
         try:
+            level.open()
             xs = [x if stays else dual(level, x, t)
                   for x, t, stays in zip(args[:half], args[half:], still, strict=True)]  # fmt: skip
             found = [x if isinstance(x, Handle) else wrap(as_tape_value(x)) for x in function(*xs)]
