@@ -608,7 +608,7 @@ class Tensor(ArrayMethods):
     def __iter__(self) -> Iterator[Tensor]:
         if self.ndim == 0:
             raise TypeError("iteration over a 0-d Tensor; .item() is its number")
-        return (getitem(self, k) for k in range(len(like_of(self))))
+        return map(self.__getitem__, range(len(like_of(self))))
 
     def __contains__(self, item: Operand) -> bool:
         return bool(decide(_contains, self, item))
