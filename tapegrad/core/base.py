@@ -553,7 +553,7 @@ def decide(function: Callable[..., Any], *operands: Any, seen: list[Any] | None 
     They decide what is done next: a program in Python's place runs it anew, and ends where they differ.
     The values are `seen` afterwards, to tell whose memory it has given.
     """
-    matcher = next(filter(None, map(matcher_of, operands)), None)
+    matcher = next(filter(None, map(matcher_of, operands)), None) if expected else None
     if matcher is not None:
         return matcher.decide(function, operands, seen)
     return told(function, operands, seen)

@@ -46,6 +46,7 @@ TWO, CHAIN, NUMBER = layout.TWO, layout.CHAIN, layout.NUMBER
 COPIED = 1 << 14  # bytes up to which an array that others can write to is copied
 NESTED = 64  # lists in lists in what may be an array
 UNUSABLE = (np.matrix, np.ma.MaskedArray)
+NUMBERS = frozenset((float, int, bool, complex))
 # Of dtypes that are equal, those that compiled code knows. Others come from ``newbyteorder``, as one reads
 # files of the other byte order, or have metadata; NumPy gives them to results.
 PLAIN = {char: np.dtype(char) for char in abi.CODES}
@@ -55,6 +56,8 @@ def as_tape_value(x: Operand, what: str = "operand") -> np.ndarray:
     """Return an ndarray or NumPy scalar as tapes can read it: native, aligned, plain."""
     if type(x) is ndarray and x.dtype is DOUBLE and x.ndim and x.flags.aligned:
         return x
+    if type(x) is float:
+        return float64(x)
     if isinstance(x, UNUSABLE):
         raise DTypeError(f"{what}: {type(x).__name__} has rules of its own; pass np.asarray(...) of it")
     array = np.asarray(x)
@@ -706,7 +709,7 @@ class Labelled(metaclass=_OfPandas):
 
 def sequence(x: Any) -> Any:
     """Return an operand that is nested lists, or pandas', as an array; Tensors in it lose their history."""
-    if isinstance(x, (Handle, ndarray)):
+    if isinstance(x, (Handle, ndarray)) or type(x) in NUMBERS:
         return x
     if isinstance(x, (list, tuple)):
         if contains_tensor(x):

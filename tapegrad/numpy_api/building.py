@@ -174,7 +174,7 @@ def append(arr: Operand, values: Operand, axis: int | None = None) -> TensorOrAr
     """Values joined to the end."""
     arr, values = tensor_of(arr), tensor_of(values)
     if axis is None:
-        return concatenate([reshape(arr, (-1,)), reshape(values, (-1,))])
+        return concatenate([arr, values], None)
     return concatenate([arr, values], axis)
 
 
@@ -377,20 +377,6 @@ for _n, _f in ((1, np.atleast_1d), (2, np.atleast_2d), (3, np.atleast_3d)):
 def dstack(tup: Sequence[Operand]) -> TensorOrArray:
     """Arrays joined along a third axis."""
     return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
-
-
-@implements(np.column_stack, by_shapes=True)
-def column_stack(tup: Sequence[TensorOrArray]) -> TensorOrArray:
-    """Arrays joined as columns, vectors as columns of their own."""
-    members = _members(tup, "column_stack")
-    shapes = [shape_of(x) for x in members]
-    return concatenate(
-        [
-            x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
-            for x, s in zip(members, shapes, strict=True)
-        ],
-        1,
-    )
 
 
 @composed(np.block)

@@ -51,6 +51,8 @@ def inner(a: Operand, b: Operand, /) -> TensorOrArray:
         return a * b
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(f"inner of shapes {a.shape} and {b.shape}: the last axes differ")
+    if a.ndim == 1 or b.ndim == 1:
+        return dot(b, a) if a.ndim == 1 else dot(a, b)
     return tensordot(a, b, ((-1,), (-1,)))
 
 

@@ -91,9 +91,11 @@ def clip(
         return into(np.clip, out, a, a_min if min is None else min, a_max if max is None else max)
     low, high = (a_min if a_min is not None else min), (a_max if a_max is not None else max)
     a, low, high = (operand(sequence(v), "clip") for v in (a, low, high))
-    kind = np.result_type(*(like_of(v) for v in (tensor_of(a), low, high) if v is not None))
-    if kind.kind in "iub":
-        return plainly(np.clip, (a, low, high), {})
+    a = tensor_of(a)
+    if like_of(a).dtype.kind in "iub":
+        kind = np.result_type(*(like_of(v) for v in (a, low, high) if v is not None))
+        if kind.kind in "iub":
+            return plainly(np.clip, (a, low, high), {})
     low = -math.inf if low is None or low is np._NoValue else low
     high = math.inf if high is None or high is np._NoValue else high
-    return apply(REGISTRY["clip"], (tensor_of(a), low, high))
+    return apply(REGISTRY["clip"], (a, low, high))

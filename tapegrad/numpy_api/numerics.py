@@ -348,7 +348,7 @@ def linspace(
     number = number.astype(like_of(delta).dtype)
     found = number * step + start if parts > 0 else number * delta + start
     if endpoint and num > 1:
-        found = concatenate([found[:-1], np.broadcast_to(stop, (1, *shape_of(delta)))])
+        found = np.where(number == number[-1], astype(stop, kind), astype(found, kind))
     found = astype(found if axis == 0 else np.moveaxis(found, 0, axis), kind)
     return (found, step) if retstep else found
 

@@ -15,7 +15,7 @@ from tapegrad.core.expected import Expected, expected
 from tapegrad.core.functions import FUNCTIONS, implements
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
-from tapegrad.numpy_api.shapes import reshape
+from tapegrad.numpy_api.shapes import laid
 from tapegrad.numpy_api.tables import axes_of, axis_of, into, of_number, plain, plainly, tensor_of
 from tapegrad.ops import REGISTRY
 from tapegrad.ops.primitive import MASK_BITS, Primitive, folded
@@ -254,6 +254,6 @@ def cumsum(a: Operand, axis: int | None = None, dtype: DType = None, out: Out = 
         x = astype(x, np.dtype(dtype))
     axis = of_number(x, axis)
     if axis is None:
-        x, axis = reshape(x, (-1,)), 0
+        x, axis = laid(x, (np.size(like_of(x)),)), 0
     attrs = {"axis": axis_of(x, axis, "cumsum")}
     return apply(REGISTRY["cumsum"], (x,), attrs)

@@ -12,7 +12,6 @@ import numpy as np
 from tapegrad.core.base import (
     Axis,
     DType,
-    Handle,
     Shape,
     array_of,
     is_array,
@@ -185,6 +184,11 @@ def squeeze(a: Operand, axis: Axis = None) -> TensorOrArray:
 
 def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
     shape = shape_of(x)
+    if axis is None and function is np.squeeze:
+        return tuple([n for n in shape if n != 1])
+    if function is np.expand_dims and type(axis) is int and -len(shape) - 1 <= axis <= len(shape):
+        at = axis % (len(shape) + 1)
+        return (*shape[:at], 1, *shape[at:])
     try:
         return tuple(function(np.broadcast_to(np.empty((), np.int8), shape), axis).shape)
     except np.exceptions.AxisError as error:
@@ -217,11 +221,13 @@ def _members(arrays: Any, what: str) -> list[TensorOrArray]:
 
 
 def _join(name: str, members: list[Any], axis: int) -> Tensor:
-    dtype = np.result_type(*(like_of(x) if isinstance(x, Handle) else x for x in members))
+    dtypes = {like_of(x).dtype for x in members}
+    if len(dtypes) > 1:
+        dtype = np.result_type(*dtypes)
+        members = [astype(x, dtype) if is_tensor(x) and requires_grad(x) else x for x in members]
     if len(members) > MANY:
         parts = [_join(name, members[k : k + MANY], axis) for k in range(0, len(members), MANY)]
         return _join("concatenate", parts, axis)
-    members = [astype(x, dtype) if is_tensor(x) and requires_grad(x) else x for x in members]
     return apply(REGISTRY[name], members, {"axis": axis})
 
 
@@ -235,7 +241,7 @@ def concatenate(
         return into(np.concatenate, out, arrays, axis=axis, dtype=dtype, casting=casting)
     members = _members(arrays, "concatenate")
     if axis is None:
-        members, axis = [reshape(x, (-1,)) for x in members], 0
+        members, axis = [laid(x, (np.size(like_of(x)),)) for x in members], 0
     result = _join("concatenate", members, axis_of(members[0], axis, "concatenate"))
     return result if dtype is None else astype(result, np.dtype(dtype))
 
@@ -261,10 +267,35 @@ def _at_least(x: Operand, ndim: int) -> Any:
     return reshape(x, (1, *shape) if shape else (1,) * ndim)
 
 
+def _are_vectors(members: Sequence[Operand]) -> bool:
+    """Whether these are vectors of one length."""
+    shapes = {*map(shape_of, members)}
+    return len(shapes) == 1 and len(next(iter(shapes))) == 1
+
+
+@implements(np.column_stack, by_shapes=True)
+def column_stack(tup: Sequence[TensorOrArray]) -> TensorOrArray:
+    """Arrays joined as columns, vectors as columns of their own."""
+    members = _members(tup, "column_stack")
+    if _are_vectors(members):
+        return stack(members, 1)
+    shapes = [shape_of(x) for x in members]
+    return concatenate(
+        [
+            x if len(s) > 1 else reshape(x, (*s, 1) if s else (1, 1))
+            for x, s in zip(members, shapes, strict=True)
+        ],
+        1,
+    )
+
+
 @implements(np.vstack, by_shapes=True)
 def vstack(tup: Sequence[Operand], *, dtype: DType = None, casting: str = "same_kind") -> TensorOrArray:
     """Arrays joined as rows."""
-    return concatenate([_at_least(x, 2) for x in _members(tup, "vstack")], 0, dtype=dtype)
+    members = _members(tup, "vstack")
+    if _are_vectors(members):
+        return stack(members, 0, dtype=dtype)
+    return concatenate([_at_least(x, 2) for x in members], 0, dtype=dtype)
 
 
 @implements(np.hstack, by_shapes=True)

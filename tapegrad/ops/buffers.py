@@ -38,8 +38,10 @@ def product(a, b):
 
 def reshape(x, shape: tuple[int, ...]):
     """As `np.reshape` to a shape that fits; where a large array has to be copied, by `copied`."""
-    if type(x) is not ndarray or x.nbytes < LARGE or x.flags.c_contiguous:
+    if type(x) is not ndarray:
         return np.reshape(x, shape)
+    if x.nbytes < LARGE or x.flags.c_contiguous:
+        return x.reshape(shape)
     try:
         return x.reshape(shape, copy=False)
     except ValueError:

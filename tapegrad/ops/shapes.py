@@ -87,6 +87,11 @@ def concatenate(ct, shapes, wanted, axis):
     return {k: ct[(*before, slice(int(ends[k] - shapes[k][axis]), int(ends[k])))] for k in wanted}
 
 
+def _stacked(*members, axis):
+    """As `np.stack`, of numbers in less time."""
+    return np.stack(members, axis=axis) if np.ndim(members[0]) else np.array(members)
+
+
 def _lower_stack(shapes, out_shape, attrs):
     axis, strides = attrs["axis"], steps(out_shape)
     rest = strides[:axis] + strides[axis + 1 :]
@@ -96,7 +101,7 @@ def _lower_stack(shapes, out_shape, attrs):
 
 
 @linear(
-    np.stack, forward=lambda *x, axis: np.stack(x, axis=axis), arity=0, lift=along, lower=_lower_stack,
+    np.stack, forward=_stacked, arity=0, lift=along, lower=_lower_stack,
     window="stacked",
 )  # fmt: skip
 def stack(ct, shapes, wanted, axis):
