@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, Shape, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import note_parts
+from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.core.functions import of_values
 from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
@@ -208,17 +208,24 @@ def interp(
         before, after = _at(xp, k), _at(xp, k + 1)
         width = after - before
         jump = _constant(width) == 0
-        width = np.where(jump, 1.0, width)
+        width = _chosen(jump, 1.0, width)
         slope = (end - start) * (1.0 / width) if kind.kind == "c" else (end - start) / width
         endless = np.logical_or(np.isinf(_constant(before)), np.isinf(_constant(start)))
         back = np.logical_or(np.logical_or(jump, endless), places == _at(knots, k + 1))
         missing = np.isnan(places)
         still = np.logical_or(np.logical_or(below, beyond), missing)
-        x = np.where(still, places, x)  # nan gives nan; as it is, without a derivative, where a slope is nan
-        found = slope * (x - np.where(back, after, before)) + np.where(back, end, start)
+        x = _chosen(still, places, x)  # nan gives nan; as it is, without a derivative, where a slope is nan
+        found = slope * (x - _chosen(back, after, before)) + _chosen(back, end, start)
         jump = np.logical_and(jump, np.logical_not(missing))
         found = np.where(jump, end, found) if is_tensor(jump) or np.any(jump) else found
-    return np.where(below, left, np.where(beyond, right, found))
+    return _chosen(below, left, _chosen(beyond, right, found))
+
+
+def _chosen(condition: Operand, x: Operand, y: TensorOrArray) -> TensorOrArray:
+    """As `np.where`, which is left out where nothing is chosen, and no program asks for the same again."""
+    if is_tensor(condition) or is_compared() or np.count_nonzero(condition):
+        return np.where(condition, x, y)
+    return y
 
 
 def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:
@@ -231,7 +238,7 @@ def _double(what: str, x: Operand, kind: np.dtype = DOUBLE) -> TensorOrArray:
 @of_values
 def _interval(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
     """Before which of the intervals between knots there are, for each element of x, that with it."""
-    return np.clip(np.searchsorted(knots, x, "right") - 1, 0, knots.size - 2)
+    return np.minimum(np.maximum(knots.searchsorted(x, "right") - 1, 0), knots.size - 2)
 
 
 @of_values
