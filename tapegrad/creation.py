@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.base import as_array, value_of
+from tapegrad.core.base import as_array, shape_of, value_of
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import (
     contains_tensor,
@@ -20,7 +20,7 @@ from tapegrad.core.dispatch import (
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like
-from tapegrad.numpy_api.shapes import stack
+from tapegrad.numpy_api.shapes import NUMBERS
 from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.tensor import Operand, Tensor, is_tensor, tensor
 
@@ -124,15 +124,15 @@ def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
         return copy(data) if dtype is None else astype(copy(data), dtype)  # type: ignore[no-any-return]
     if not contains_tensor(data):
         return tensor(data, dtype)
-    result = stack([_nested(item) for item in data])
+    result = np.stack([_nested(item) for item in data])
     return result if dtype is None else astype(result, dtype)  # type: ignore[no-any-return]
 
 
 def _nested(data: Operand) -> Any:
     if isinstance(data, (list, tuple)) and contains_tensor(data):
         parts = [_nested(item) for item in data]
-        if len({np.shape(value_of(p)) for p in parts}) > 1:
-            shapes = [np.shape(value_of(p)) for p in parts]
+        shapes = [*map(shape_of, parts)]
+        if len(set(shapes)) > 1:
             raise ShapeError(f"array: parts of different shapes {shapes}")
-        return stack(parts)
-    return tensor_of(data)
+        return np.stack(parts)
+    return data if type(data) in NUMBERS else tensor_of(data)

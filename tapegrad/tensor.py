@@ -606,9 +606,10 @@ class Tensor(ArrayMethods):
         return len(like_of(self))
 
     def __iter__(self) -> Iterator[Tensor]:
-        if self.ndim == 0:
+        shape = like_of(self).shape
+        if not shape:
             raise TypeError("iteration over a 0-d Tensor; .item() is its number")
-        return map(self.__getitem__, range(len(like_of(self))))
+        return map(self.__getitem__, range(shape[0]))
 
     def __contains__(self, item: Operand) -> bool:
         return bool(decide(_contains, self, item))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tapegrad.compilation.wanted import Wanted
 
-BEFORE = 32  # calls that follow a program, of which no plan has computed all, before times are taken
+BEFORE = 32  # calls that follow a program, and are not compiled code's alone, before times are taken
 TRIALS = 16  # calls of which times are taken, of each way, in turns
 
 
@@ -18,7 +18,8 @@ Outcome = TypeVar("Outcome")
 class Pace:
     """Times of calls, recorded and not, in turns; taken once, of calls that want the same.
 
-    A call that a plan computes is always quicker, and its time is not taken.
+    A call that a plan computes, and whose operations compiled code compares, is always quicker: its time is
+    not taken.
 
     Attributes
     ----------
@@ -33,7 +34,7 @@ class Pace:
         self._followed: list[float] = []
 
     def see(self) -> None:
-        """Count a call that has followed a program, and that no plan has computed."""
+        """Count a call that has followed a program, with a part in it that Python had."""
         self._seen += 1
         self.is_taken = self._seen >= BEFORE and len(self._followed) < TRIALS
 

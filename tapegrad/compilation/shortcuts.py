@@ -136,6 +136,8 @@ class Shortcut:
             else:
                 return None
             path.served += 1
+            if path.has_others and replay is None:
+                self._pace.see()
             planning.in_vain, path.computed_by = 0, plan
             value = path.value()
             if not wanted.pull:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 MANY = 4096  # operands of one record
+NUMBERS = {float: np.dtype(float), int: np.dtype(int), np.float64: np.dtype(float)}  # operands as they are
 
 
 @implements(np.reshape)
@@ -217,11 +218,11 @@ def _members(arrays: Any, what: str) -> list[TensorOrArray]:
         arrays = list(arrays)
     if not arrays:
         raise ShapeError(f"{what}: at least one array is needed")
-    return [tensor_of(x) for x in arrays]
+    return [x if type(x) in NUMBERS else tensor_of(x) for x in arrays]
 
 
 def _join(name: str, members: list[Any], axis: int) -> Tensor:
-    dtypes = {like_of(x).dtype for x in members}
+    dtypes = {NUMBERS.get(type(x)) or like_of(x).dtype for x in members}
     if len(dtypes) > 1:
         dtype = np.result_type(*dtypes)
         members = [astype(x, dtype) if is_tensor(x) and requires_grad(x) else x for x in members]

@@ -31,11 +31,18 @@ def looking(x, clock):
     return np.sum(y * y) if float(y[0].detach()) < 5.0 else np.sum(y)
 
 
-def calls(monkeypatch, followed, count=BEFORE + 4 * TRIALS):
+def compared(x, clock):
+    """A function that a plan computes, of which Python compares an operation."""
+    y = np.sin(x)[None] * 2.0
+    clock.now += clock.followed if tg.core.base.is_expected(y) else 1.0
+    return np.sum(y * y)
+
+
+def calls(monkeypatch, followed, count=BEFORE + 4 * TRIALS, function=looking):
     """How many calls followed a program, and whether it is given up, with the right values all the way."""
     clock = Clock(followed)
     monkeypatch.setattr(pace, "time", SimpleNamespace(perf_counter=clock))
-    compiled, recorded = tg.compile(looking, wait=True), tg.func.value_and_grad(looking)
+    compiled, recorded = tg.compile(function, wait=True), tg.func.value_and_grad(function)
     for k in range(count):
         x = np.linspace(0.1, 0.5, 6) * (k + 1)
         found, wanted = compiled.value_and_grad(x, clock), recorded(x, clock)
@@ -45,15 +52,17 @@ def calls(monkeypatch, followed, count=BEFORE + 4 * TRIALS):
     return sum(way.calls for way in kind.ways), kind.not_learned
 
 
-def test_a_program_that_takes_longer_is_given_up(monkeypatch):
-    followed, why = calls(monkeypatch, 1.5)
+@pytest.mark.parametrize("function", [looking, compared])
+def test_a_program_that_takes_longer_is_given_up(monkeypatch, function):
+    followed, why = calls(monkeypatch, 1.5, function=function)
     assert followed == 0
     assert "took longer than recorded" in why
 
 
+@pytest.mark.parametrize("function", [looking, compared])
 @pytest.mark.parametrize("time", [0.1, 1.0])
-def test_a_program_that_takes_less_is_kept(monkeypatch, time):
-    followed, why = calls(monkeypatch, time)
+def test_a_program_that_takes_less_is_kept(monkeypatch, time, function):
+    followed, why = calls(monkeypatch, time, function=function)
     assert followed >= BEFORE + 2 * TRIALS
     assert not why
 

@@ -15,7 +15,10 @@ from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
 
-ATTRIBUTES = {"T": np.transpose, "mT": np.matrix_transpose}  # that NumPy's functions have another name for
+OTHER_NAMES = {  # of functions of NumPy's that do the same, or as much
+    "T": np.transpose, "mT": np.matrix_transpose, "flatten": np.ravel, "astype": np.copy, "clone": np.copy,
+}  # fmt: skip
+OPERATORS = {"__mod__": np.remainder, "__rmod__": np.remainder}  # that have no compiled method
 IN_PLACE = "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__", "__imatmul__"
 MEANT: dict[Any, Callable[..., Any]] = {}  # the function of NumPy's that a method means
 UPDATES: set[Any] = set()  # the methods of operators in place
@@ -27,15 +30,16 @@ def install() -> None:
         return
     one_op = BY_SHAPES.union(*(op.functions for op in REGISTRY.values()))
     for name, found in [*vars(ArrayMethods).items(), *vars(Tensor).items()]:
-        meant: Any = ATTRIBUTES.get(name, getattr(np, name, None))
+        meant: Any = OTHER_NAMES.get(name, getattr(np, name, None))
         if name.startswith("_") or meant not in one_op:
             continue
         if isinstance(found, property):
             get: Any = found.fget
             setattr(Tensor, name, property(_compared(get), found.fset))
             MEANT[get] = meant
-        elif name in vars(ArrayMethods):
+        elif name in vars(ArrayMethods) or meant is np.copy:
             MEANT[_replace(name)] = meant
+    MEANT.update((_replace(name), meant) for name, meant in OPERATORS.items())
     UPDATES.update(map(_replace, IN_PLACE))
 
 

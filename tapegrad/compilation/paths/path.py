@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Source
+from tapegrad.compilation.events.varying import TAKE
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory.pages import FRESH, LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import KINDS, Comparison
@@ -141,6 +142,8 @@ class Path(Computation):
         After how many calls a plan is made.
     compared
         How many events compiled code knows.
+    has_others
+        Whether there are others, which Python compares.
     served
         How many calls have followed it to its end.
     product
@@ -154,7 +157,7 @@ class Path(Computation):
         self._rows = np.zeros((1 + len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
         self.words = self._rows[1 + len(program.arguments) :]
         self._alike: np.ndarray  # words that events share
-        self.compared = 0
+        self.compared, self.has_others = 0, False
         self.begin: Address = abi.address(self.words)
         self.end: Address = self.begin + n * EVENT_BYTES
         value = program.values[result]
@@ -319,7 +322,7 @@ class Path(Computation):
         self._alike = np.frombuffer(alike, np.int64).reshape(-1, layout.ALIKE_WORDS)
         self._rows[:, layout.EVENT_ALIKE] *= ALIKE_BYTES
         self._rows[:, layout.EVENT_ALIKE] += abi.address(self._alike)
-        self.compared = compared
+        self.compared, self.has_others = compared, compared < len(program.events)
 
     def _plainly_compared(
         self, k: int, arguments: Sequence[Tensor], results: Sequence[Tensor]
@@ -342,11 +345,12 @@ class Path(Computation):
     def _compared(self, k: int) -> Compared:
         """The op of an event and what its operands are; and their addresses."""
         program, found, event = self.program, [(0, 0), (0, 0)], self.program.events[k]
-        part = "index" in event.attrs and program.views[k] and not event.several
+        index = None if event.several else event.attrs.get("index")
+        part = index is not None and (program.views[k] or (event.op is TAKE and type(index) is np.ndarray))
         usable = len(event.operands) <= 2 and (part or not event.attrs) and program.exact[k]
         usable = usable and event.writes is None
         if part:
-            found[1] = layout.AN_INDEX, id(event.attrs["index"])
+            found[1] = layout.AN_INDEX, id(index)
         for q in range(min(len(event.operands), 2)):
             found[q] = self.comparison.operand_of(event, k, q)
             usable = usable and found[q][1] != 0

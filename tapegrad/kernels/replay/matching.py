@@ -339,7 +339,7 @@ def is_same(known: int, x: int) -> int:
 
 
 def is_same_index(known: int, x: int) -> int:
-    """Whether an index, or a tuple of numbers, is the same."""
+    """Whether an index, of which an array is by itself, or a tuple of numbers, is the same."""
     g, kind = i64(shared()), obj(known).type
     if known == x:
         return 1
@@ -347,6 +347,8 @@ def is_same_index(known: int, x: int) -> int:
         return 0
     if kind == g.slice_type:
         return is_same_slice(known, x)
+    if kind == g.ndarray_type:
+        return has_elements(known, x)
     if kind != g.tuple_type:
         return is_same(known, x)
     if obj(known).size != obj(x).size:
