@@ -641,11 +641,11 @@ AXES = [
     ((40, 60), 0), ((40, 60), -1), ((7, PROGRAM_BLOCK + 1), 0), ((3, 2, PROGRAM_BLOCK), 1),
     ((6, 5, 4), (0, 2)), ((5, 1), 1), ((1, 5), 0),
 ]  # fmt: skip
+REDUCTIONS = [(name, *row) for name in REDUCED for row in AXES]
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize(("shape", "axis"), AXES)
-@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize(("name", "shape", "axis"), every(REDUCTIONS, 2))
 def test_reductions_along_axes(name, shape, axis, kind):
     """Ties, zeros of both signs and what is no finite number are as in recorded sweeps."""
     axis = 2 if name == "norm" and len(shape) == 3 else axis

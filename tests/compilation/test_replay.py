@@ -1167,7 +1167,7 @@ def large(x):
     return np.kron(x, np.eye(10)) + np.diag(np.arange(40.0))
 
 
-@pytest.mark.parametrize("f", every(FACTORISED.values(), 2), ids=FACTORISED)
+@pytest.mark.parametrize("f", every(FACTORISED.values(), 4), ids=FACTORISED)
 def test_factors_are_those_of_each_call(f):
     compiled, generator = tg.compile(f, wait=True, replay=True), np.random.default_rng(3)
     for k in range(12):
