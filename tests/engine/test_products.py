@@ -83,7 +83,7 @@ def test_numpys_library_is_found_here():
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "used elsewhere"])
 @pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("shapes", every([(pair,) for pair in SHAPES], 3), ids=str)
+@pytest.mark.parametrize("shapes", every([(pair,) for pair in SHAPES], 5), ids=str)
 @pytest.mark.parametrize("dtype", "fdFD")
 def test_products_with_transposes(dtype, shapes, side, again, library, random):
     a, b = (values(random, shape, dtype) for shape in shapes)
