@@ -413,7 +413,7 @@ def long_sums(rows, columns, depth):
 @crosses("ops.decompositions", "BLOCK", full=True)
 def triangles(n):
     """First derivatives, on arrays, are those that are recorded, which are computed by eliminations."""
-    for dtype in ("f", "d", "D"):  # complex64 has the same text, and test_linalg.py
+    for dtype in ("f", "d", "F", "D"):
         a = values(n * n, dtype, -1, 1).reshape(n, n)
         for f in (np.linalg.cholesky, lambda a: np.linalg.qr(a)[0], lambda a: np.linalg.qr(a)[1]):
             x = leaf(a @ np.conj(a.T) / n + 2 * np.eye(n, dtype=dtype))
@@ -755,7 +755,7 @@ def rows_eliminated(n):
 
 def inverses_and_cotangents_are_those_of_numpy(n):
     random = np.random.default_rng(n)
-    for char in "fdD":
+    for char in "fdFD":
         a = (random.uniform(-1, 1, (n, n)) / n + 2 * np.eye(n))[random.permutation(n)].astype(char)
         low = (np.tril(random.uniform(-1, 1, (n, n))) / n + np.eye(n)).astype(char)
         if char in "FD":

@@ -126,7 +126,7 @@ def test_no_boundary_of_tapes_changes_a_gradient(drawn, short):
         np.testing.assert_allclose(h.numpy(), g.numpy(), rtol=1e-11, atol=1e-13 * scale)
 
 
-@settings(SETTINGS, max_examples=30)
+@SETTINGS
 @given(programs(dtypes=(np.float64, np.float32)), CAPACITY)
 def test_the_reference_engine_agrees(drawn, capacity):
     """In values, dtypes, gradients of values on the way and gradients of gradients, for both dtypes."""

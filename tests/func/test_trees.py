@@ -5,7 +5,7 @@ from collections import OrderedDict, namedtuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tapegrad as tg
@@ -51,7 +51,6 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=40)
 @given(TREES)
 def test_any_tree(tree):
     leaves, structure = flatten(tree)
