@@ -516,7 +516,7 @@ def fuzz(examples, steps=30, **more):
 
 
 def test_programs():
-    fuzz(100, steps=25, derandomize=True)
+    fuzz(60, steps=25, derandomize=True)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Every case also runs with tapes so short that its graph spans several of them."""
+"""Every case also runs with tapes so short that its graph spans several of them, in `full` of two lengths."""
 
 import pytest
 
@@ -11,7 +11,12 @@ def close_current():
         tape_module.close(tape)
 
 
-@pytest.fixture(params=[1, 8, tape_module.MAX_RECORDS], ids=["tapes-of-1", "tapes-of-8", "long-tapes"])
+LENGTHS = {"tapes-of-1": 1, "tapes-of-8": 8, "long-tapes": tape_module.MAX_RECORDS}
+
+
+@pytest.fixture(
+    params=[pytest.param(n, id=name, marks=pytest.mark.full if n == 8 else ()) for name, n in LENGTHS.items()]
+)
 def tape_length(request, monkeypatch):
     """Length at which a tape is closed; the test starts and ends on a fresh one."""
     close_current()

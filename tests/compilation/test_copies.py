@@ -1,5 +1,7 @@
 """Large plain arrays of a call are copied only where they are others than those that a program has."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from tapegrad.compilation.programs import copies as module
 from tapegrad.compilation.programs.copies import MOST_RESTS, SUMMED, Copies
 from tapegrad.errors import MutationError
 from tapegrad.kernels import abi
+from tests.tiers import every
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
 KINDS = ["f4", "f8", "c8", "c16", "i8", "?"]
@@ -30,8 +33,7 @@ def compare(found, wanted):
     np.testing.assert_allclose(found[1], wanted[1], rtol=rtol)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize(("kind", "more"), every(itertools.product(KINDS, [-1, 0, 1]), 2))
 def test_arrays_are_those_of_the_call(kind, more):
     a = some(kind, more)
     compiled = tg.compile(lambda x: np.sum(np.abs(a * x[0] + x[1])))

@@ -108,7 +108,7 @@ def compare(make, compiled_call, recorded_call):
         assert found[1:] == wanted[1:], f"call {k}"
 
 
-@pytest.mark.parametrize("name", every(FUNCTIONS, 6))
+@pytest.mark.parametrize("name", every(FUNCTIONS, 10))
 def test_it_does_what_the_function_does(name):
     compare(
         FUNCTIONS[name],
@@ -175,7 +175,7 @@ def check_text(text):
 
 
 @seed(19)
-@settings(SETTINGS, max_examples=25)
+@settings(SETTINGS, max_examples=10)
 @given(TEXTS)
 def test_random_functions(text):
     check_text(text)

@@ -86,7 +86,7 @@ def check(f, shape, n, dtype=float, tolerance=1e-12):
     return compiled
 
 
-@pytest.mark.parametrize("name", every(CASES, 2))
+@pytest.mark.parametrize("name", every(CASES, 4))
 def test_each_operation(name):
     f, shape = CASES[name]
     compiled = check(f, shape, 50)

@@ -29,6 +29,7 @@ from tapegrad.errors import ReplayError
 from tapegrad.kernels import abi
 from tapegrad.scipy import optimize
 from tapegrad.scipy import special as scipys
+from tests.tiers import every
 
 from .hostile import FUNCTIONS
 from .test_hostile import arguments, outcome, same
@@ -1166,7 +1167,7 @@ def large(x):
     return np.kron(x, np.eye(10)) + np.diag(np.arange(40.0))
 
 
-@pytest.mark.parametrize("f", FACTORISED.values(), ids=FACTORISED)
+@pytest.mark.parametrize("f", every(FACTORISED.values(), 4), ids=FACTORISED)
 def test_factors_are_those_of_each_call(f):
     compiled, generator = tg.compile(f, wait=True, replay=True), np.random.default_rng(3)
     for k in range(12):

@@ -17,6 +17,7 @@ from tapegrad.kernels import abi, machine
 from tapegrad.tensor import Tensor
 from tests.finalizers import Cycle, collecting, frozen, no_collection
 from tests.tensors import leaf
+from tests.tiers import every
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 OPERATORS = [operator.iadd, operator.isub, operator.imul, operator.itruediv]
@@ -84,9 +85,13 @@ def outcome(place, make, operate, dtype):
     return found + [g if g is None else g.tolist() for g in (*first, *second)]
 
 
-@pytest.mark.parametrize("dtype", ["d", "f"])
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("make", VALUES)
+CELLS = [  # each in one of the dtypes by turns, then in the other
+    (make, place, dtype) for i, make in enumerate(VALUES) for k, place in enumerate(PLACES)
+    for dtype in ("df", "fd")[(i + k) % 2]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "place", "dtype"), every(CELLS, 2))
 def test_as_python_does(make, place, dtype, monkeypatch):
     for operate in OPERATORS:
         found = outcome(place, make, operate, dtype)

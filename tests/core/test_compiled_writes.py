@@ -17,6 +17,7 @@ from tapegrad.tape import tape as tapes
 from tapegrad.tensor import Tensor
 from tests.finalizers import Cycle, collecting, frozen, no_collection
 from tests.tensors import leaf
+from tests.tiers import every
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
 
@@ -91,8 +92,10 @@ def outcome(dtype, index, make):
     return found + [g if g is None else g.tolist() for g in (*first, *second)]
 
 
-@pytest.mark.parametrize("dtype", ["d", "f"])
-@pytest.mark.parametrize("value", VALUES)
+CELLS = [(value, dtype) for i, value in enumerate(VALUES) for dtype in ("df", "fd")[i % 2]]
+
+
+@pytest.mark.parametrize(("value", "dtype"), every(CELLS, 2))  # each in one of the dtypes by turns
 def test_as_the_twin(monkeypatch, value, dtype):
     for index in INDICES:
         found = outcome(dtype, index, VALUES[value])

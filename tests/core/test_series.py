@@ -36,7 +36,7 @@ def by_integrals(case, along):
     raise AssertionError("no circle inside which it is smooth")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(NAMES, 3))
 def test_series(name):
     cases = checks.sample(name, PLAIN, "float64")
     assert not isinstance(cases, Absent)

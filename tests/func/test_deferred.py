@@ -414,7 +414,7 @@ def random_program(seed):
     return f, a, b, v, w, choose.choice([4096, 4096, 9, 3])
 
 
-@pytest.mark.parametrize("seeds", [range(50), pytest.param(range(50, 3000), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 3000), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.filterwarnings("ignore")
 def test_random_programs(seeds):
     for seed in seeds:

@@ -182,7 +182,6 @@ def infinite(x):
     return z, z[0]
 
 
-@pytest.mark.quick
 def test_what_is_infinite_stays_so():
     array, number = infinite(tg.tensor(1.0, requires_grad=True))
     assert array[0].item() == number.item() == complex(1.0, np.inf)

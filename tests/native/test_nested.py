@@ -90,7 +90,6 @@ def test_derivatives_of_what_calls_derivatives(f):
     np.testing.assert_allclose(h.numpy(), product, rtol=1e-12)
 
 
-@pytest.mark.quick
 def test_a_step_of_newtons_method():
     @tg.njit
     def cube(x):

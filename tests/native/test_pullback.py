@@ -146,7 +146,6 @@ def test_an_infinite_slope_and_what_nothing_comes_to():
         np.testing.assert_array_equal(use(x, c), plain(x)[1]((c, 1.0)))
 
 
-@pytest.mark.quick
 def test_what_is_no_cotangent_is_refused():
     @numba.njit
     def shape(x, c):

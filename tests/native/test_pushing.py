@@ -71,7 +71,6 @@ def test_directions_from_compiled_code_and_of_numbers():
     np.testing.assert_allclose(sums, 2 * (V @ AT) * 2.0 + AT @ AT * AT[0] * W, rtol=1e-14)
 
 
-@pytest.mark.quick
 def test_other_directions_are_refused():
     plain = tg.func.jvp(results, (0, 1), batched=True)
     with pytest.raises(ValueError, match="as many directions of one argument"):

@@ -131,7 +131,6 @@ def common_factors(x):
     return b - w * x[2]
 
 
-@pytest.mark.quick
 def test_values_that_partials_are_products_of_are_on_the_tape_once():
     recording = recorded(common_factors)
     # numbers of three inputs and room for one; w, which is its own partial, and two inputs; the kind

@@ -227,7 +227,7 @@ COMPILED = {name: f for name, f in FUNCTIONS.items() if not BY_RULE & {*name.spl
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+@pytest.mark.parametrize("dtype", ["complex128", pytest.param("complex64", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", COMPILED)
 def test_sweeps_are_compiled(name, dtype, monkeypatch):
     function = COMPILED[name]

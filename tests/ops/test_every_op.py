@@ -26,6 +26,7 @@ from .layouts import COMPLEX, DTYPES, INTEGER, LAYOUTS, PLAIN, SIZE1, Absent, Ca
 from .samples import REAL_ONLY, SAMPLES
 
 NAMES = sorted(REGISTRY)
+LONG = {"cholesky", "eig", "eigh", "lstsq", "qr", "svd"}  # their kernels compile for seconds in each dtype
 FLAT = {"imag"}  # of real operands; test_complex.py has others
 LETTERS = dict(zip(Reason, "DNIRO", strict=True))
 outcome = functools.cache(checks.outcome)
@@ -64,7 +65,7 @@ def quick_layout(name, dtype):
 
 
 def is_quick(name, dtype, layout):
-    return layout == quick_layout(name, dtype)
+    return layout == quick_layout(name, dtype) and not (dtype == "complex64" and name in LONG)
 
 
 def is_in_turn(name, dtype, layout):
@@ -95,7 +96,8 @@ def test_cell(name, dtype, layout):
 
 
 def test_the_quick_tier_has_every_op_and_dtype():
-    assert {cell[:2] for cell in PLACES if is_quick(*cell)} == {cell[:2] for cell in CELLS}
+    left = {(name, "complex64") for name in LONG}
+    assert {cell[:2] for cell in PLACES if is_quick(*cell)} == {cell[:2] for cell in CELLS} - left
 
 
 @pytest.mark.parametrize("name", NAMES)

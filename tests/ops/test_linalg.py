@@ -16,11 +16,13 @@ from tapegrad.ops import BY_OPCODE, REGISTRY, buffers, decompositions, lapack, t
 from tapegrad.ops.buffers import LARGE
 from tapegrad.ops.lapack import SMALL, solve_square, triangular_factor
 from tapegrad.tape.pool import give_back
-from tests.tiers import every
+from tests.tiers import every, thinned
 
 from . import checks
 
 L = np.linalg
+# One real and one complex: the other two have the same text, and "d" is what most tests are about
+LETTERS = thinned("fdFD", lambda dtype: dtype in "fD")
 
 
 def leaf(x):
@@ -459,6 +461,7 @@ def test_tangents_of_large_cholesky_factors_are_adjoint_to_cotangents(dtype, ran
         np.testing.assert_allclose(np.vdot(v, pushed).real, wanted, atol=1e3 * n * np.finfo(dtype).eps)
 
 
+@pytest.mark.full  # its kernels, of the text that is compiled for complex128, compile for long
 @pytest.mark.parametrize("name", COMPLEX)
 def test_complex_in_single_precision(name):
     function, shape = COMPLEX[name]
@@ -640,7 +643,7 @@ def test_lstsq_returns_what_numpy_does(shapes, rcond):
         assert np.shape(found) == np.shape(wanted)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 @pytest.mark.parametrize("shapes", [((5, 3), (5,)), ((5, 3), (5, 2)), ((3, 5), (3,)), ((4, 4), (4, 2))])
 def test_solutions_of_least_squares_are_numpys(shapes, dtype, random):
     """To the last bit, of matrices of full rank and of less, whichever operand moves."""
@@ -904,7 +907,7 @@ def test_pinv_of_a_batch_leaves_out_different_numbers():
         np.testing.assert_allclose(one, tg.grad(np.sum(L.pinv(t, 0.3) * w), t)[0], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_a_triangular_solve_divides_by_what_has_no_reciprocal(dtype):
     limits = np.finfo(dtype)
     pivots = np.array(
@@ -940,7 +943,7 @@ def test_a_triangular_solve_is_an_elimination(dtype, order, n, random):
             np.testing.assert_allclose(found, wanted, rtol=0, atol=close)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_reverse_of_cholesky_is_its_formula(order, upper, dtype, random, lapack_or_none):
@@ -966,7 +969,7 @@ def test_the_reverse_of_cholesky_is_its_formula(order, upper, dtype, random, lap
                 np.testing.assert_allclose(at_once, both, rtol=0, atol=4 * tolerance)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_the_reverse_of_cholesky_reads_its_triangle_alone(dtype, random):
     """What a cotangent has beside the triangle of the factor is no number here, and stays as it is."""
     a = well_conditioned(random, dtype, 40)
@@ -982,7 +985,7 @@ def test_the_reverse_of_cholesky_reads_its_triangle_alone(dtype, random):
         np.testing.assert_array_equal(found, triangles.through_cholesky(out.detach().numpy(), seed, upper))
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("way", ["ufuncs and LAPACK", "NumPy's function"])
 def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
@@ -1009,7 +1012,7 @@ def test_qr_is_numpys(way, mode, dtype, random, monkeypatch):
 
 
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkeypatch):
     """Of q, of r and of both, of stacks and of several cotangents of the same factors, of any layout."""
     of, several = stacks
@@ -1033,7 +1036,7 @@ def test_the_rule_of_qr_is_the_same_without_lapack(dtype, stacks, random, monkey
 
 
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_the_rule_of_svd_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
     """Of left and right vectors, of stacks and of several cotangents of the same, of any layout."""
     of, several = stacks
@@ -1059,7 +1062,7 @@ def test_the_rule_of_svd_is_the_same_without_blas(dtype, stacks, random, monkeyp
             np.testing.assert_array_equal(given, kept)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_singular_vectors_without_a_derivative_have_no_finite_one(dtype, random, monkeypatch):
     """Those of equal values; where a value is 0, complex left ones alone, whose phases it does not tell."""
     parts = random.normal(size=(4, 3, 3))
@@ -1078,7 +1081,7 @@ def test_singular_vectors_without_a_derivative_have_no_finite_one(dtype, random,
                 np.testing.assert_allclose(found, wanted, rtol=0, atol=1e3 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_singular_vectors_of_huge_and_tiny_matrices(dtype, random):
     """Whose singular values have squares that are no numbers."""
     parts = random.normal(size=(4, 4, 4))
@@ -1096,7 +1099,7 @@ def test_singular_vectors_of_huge_and_tiny_matrices(dtype, random):
 
 
 @pytest.mark.parametrize("stacks", [((), ()), ((), (3,)), ((2,), (2,)), ((2,), (3, 2))])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkeypatch):
     """Of eigenvalues and eigenvectors, of stacks and of several cotangents of the same, of any layout."""
     of, several = stacks
@@ -1122,7 +1125,7 @@ def test_the_rule_of_eigh_is_the_same_without_blas(dtype, stacks, random, monkey
 
 
 @pytest.mark.parametrize("found", [True, False])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_triangular_factors_in_rules_are_those_of_qr(dtype, found, random, monkeypatch):
     """To the precision of the matrix, which stays as it is, and zeros below the diagonal."""
     if not found:
@@ -1139,7 +1142,7 @@ def test_triangular_factors_in_rules_are_those_of_qr(dtype, found, random, monke
             np.testing.assert_allclose(r, wanted, rtol=0, atol=200 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 @pytest.mark.parametrize("way", ["ufuncs", "NumPy's function"])
 def test_eigh_is_numpys(way, dtype, random, monkeypatch):
     """To the last bit, of matrices that take the short way, and of larger ones; errors too."""
@@ -1200,7 +1203,7 @@ def lapack_or_none(request, monkeypatch):
 def test_lapack_is_found_here():
     """Else the tests below say nothing of it."""
     assert all(lapack.functions(char) is not None for char in "fdFD")
-    assert all(triangles.kernel_of(char, name) for char in "fdFD" for name in triangles.KERNELS)
+    assert all(triangles.kernel_of(char, name) for char in "fdD" for name in triangles.KERNELS)
     assert lapack._logarithms(lapack.functions("d").integer) is not None
     assert all(lapack._reflectors_proved(char) for char in "dD")
     if hasattr(L._linalg._umath_linalg, "qr_r_raw"):  # older versions of NumPy have two of them
@@ -1208,7 +1211,7 @@ def test_lapack_is_found_here():
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 def test_systems_in_rules_are_numpys(dtype, order, random, lapack_or_none):
     """To the precision of the operands, which stay as they are."""
     for n in (0, SMALL, SMALL + 1, 3 * SMALL):
@@ -1229,7 +1232,7 @@ def test_systems_in_rules_are_numpys(dtype, order, random, lapack_or_none):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("dtype", LETTERS)
 @pytest.mark.parametrize("name", BY_LU)
 def test_values_that_leave_factors_behind_are_numpys(name, dtype, order, random):
     """To the last bit, of every shape, dtype and order."""
@@ -1239,8 +1242,10 @@ def test_values_that_leave_factors_behind_are_numpys(name, dtype, order, random)
     np.testing.assert_array_equal(found.detach().numpy(), wanted)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 7, 100, None])
-@pytest.mark.parametrize("n", [SMALL, SMALL + 1, 47, 96, 111])
+SYSTEMS = itertools.product([SMALL, SMALL + 1, 47, 96, 111], [1, 2, 7, 100, None])
+
+
+@pytest.mark.parametrize(("n", "columns"), every(SYSTEMS, 3))  # each size and each number of columns once
 def test_inverses_and_solutions_are_numpys(n, columns, random, lapack_or_none):
     """To the last bit, of every dtype and layout, of any number of right sides, and of what is not finite."""
     plain = random.normal(size=(n, n))

@@ -9,6 +9,7 @@ import tapegrad.scipy as ts
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.errors import GradientError, UnsupportedOpError
 from tests.tensors import leaf
+from tests.tiers import every
 
 
 def volterra(t, y, a, b):
@@ -135,7 +136,7 @@ def test_dense_output_is_scipys(method, end, t_eval):
         np.testing.assert_allclose(found.sol(t).detach().numpy(), wanted.sol(t), rtol=1e-11)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", every(METHODS, 2))
 def test_dense_output_by_time_start_and_arguments(method):
     def f(t, y0, a, b):
         options = {"rtol": 1e-4, "first_step": 0.1, "max_step": 0.1, "dense_output": True, "method": method}
@@ -435,6 +436,7 @@ def test_odeint_of_a_stiff_problem():
         ts.integrate.odeint(lambda y, t: -k * (y - np.cos(t)), 0.0, [0.0, 1.0])
 
 
+@pytest.mark.full
 def test_odeint_of_an_oscillation_that_lsoda_takes_some_stiff_steps_of():
     """It was refused, as a call of solve_ivp with Radau that the program has not made."""
     t, w = np.linspace(0.0, 2.0, 7), leaf(1.2)
