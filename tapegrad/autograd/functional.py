@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tapegrad.autograd import at_once
 from tapegrad.autograd.backward import grad, grad_without_values
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.core.base import has_tangent
@@ -97,6 +98,10 @@ def grad_of_active(
     **rest: Any,
 ) -> tuple[Tensor | None, ...]:
     """As `grad`, of those outputs that require grad; perhaps recorded, and `without_values`."""
+    if not (v or create_graph or without_values or rest):
+        quick = at_once.gradients(outputs, None, inputs, False)  # as `grad` does, in fewer steps
+        if quick is not None:
+            return quick
     active = [y for y in outputs if y.requires_grad]
     if not active:
         return (None,) * len(inputs)

@@ -51,6 +51,8 @@ class Kind:
         What lets calls be computed without Python, where that is asked for.
     shortcut
         What computes most calls, if their arguments are leaves.
+    alone
+        The layout or type of the first argument, if that is the only leaf, and no Tensor; else None.
     pending
         Not empty while paths are being made, and calls are recorded with no more ado.
     is_large
@@ -81,6 +83,9 @@ class Kind:
             (k, type(x), type(value), LAYOUT(value) if isinstance(value, np.ndarray) else None)
             for k, x, value in zip(places, given, values, strict=False)
         ]
+        self.alone: Any = None
+        if tuple(places) == (0,) and not self.work.of_tensors:
+            self.alone = self._flat[0][3] or self._flat[0][1]
         self._least = max(places, default=sys.maxsize - 1) + 1  # arguments; never as many without `_flat`
         self.pending: Collection[object] = self.learning.tasks if replay is None else ()
 

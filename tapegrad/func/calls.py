@@ -15,7 +15,7 @@ from tapegrad.core.base import Handle, has_tangent, refresh_history, requires_gr
 from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.forward_mode import tangents_on
 from tapegrad.core.grad_mode import _enabled, in_force, within
-from tapegrad.core.storage import OPEN, STALE
+from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import LEAF, Structure, Tree, flatten
@@ -310,7 +310,7 @@ class Call:
 
     def tree(self, leaves: Sequence[Any]) -> Any:
         """Leaves as the arguments are that are differentiated by; in a tuple where `argnums` is one."""
-        trees = self._trees(leaves)
+        trees = leaves if self._alone else self._trees(leaves)
         return tuple(trees) if self._several else trees[0]
 
     def direction(self, v: Tree, copied: bool = True, batched: bool = False) -> list[Tensor]:
@@ -353,7 +353,7 @@ class Call:
             refresh_history(x)
         if keep and requires_grad(x):
             return x
-        if has_tangent(x):
+        if x._tape is DUAL and has_tangent(x):
             return without_history(x)
         value = x._v.copy() if type(x._v) is np.ndarray else x._v
         return wrap(value) if self._tensors else plain(value)
@@ -367,6 +367,8 @@ class Call:
 
     def gradient(self, g: Tensor) -> Operand:
         """A derivative, which shares no memory, as the caller is to have it."""
+        if g._at is g._extra is None and not self._tensors:  # mostly: it is no leaf, and was not recorded
+            return plain(g._v)
         return g if self._tensors or requires_grad(g) else plain(g._v)
 
     # ------------------------------------------------------------ recording
@@ -377,6 +379,12 @@ class Call:
         Where an argument requires grad it is the open tape, so that the whole of a graph is on one.
         """
         mode = _enabled.get()
+        if self._alone and mode is True:  # mostly: nothing can be asked for outside
+            before = set_aside()
+            try:
+                return function(self, *more)
+            finally:
+                resume(before)
         self.see_outside()
         if self.outside:
             return function(self, *more) if mode is True else within(RECORDED, function, self, *more)

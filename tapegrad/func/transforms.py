@@ -8,6 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from tapegrad.autograd.functional import grad_of_active
+from tapegrad.core.base import like_of
 from tapegrad.errors import GradientError
 from tapegrad.func import tangents
 from tapegrad.func.calls import Call, tensors_of, transformed, vector
@@ -146,7 +147,7 @@ def pull_number(call: Call, y: Operand, on_the_way: bool = False) -> tuple[Tenso
 
     Those that are `on_the_way` are differentiated further, and have no values that nothing reads.
     """
-    if isinstance(y, Tensor) and y.size == 1:
+    if isinstance(y, Tensor) and like_of(y).size == 1:
         return grad_of_active([y], call.xs, None, call.outside, without_values=on_the_way)
     if not isinstance(y, (tuple, list, dict)) and np.size(y) == 1:
         tensors_of(call.what, y)  # refuses what may hide a Tensor

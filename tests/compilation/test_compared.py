@@ -87,6 +87,37 @@ def test_it_is_compared_in_compiled_code(text, monkeypatch):
     assert not served(text, np.linspace(0.5, 1.5, 16).reshape(4, 4), monkeypatch)
 
 
+FACTORED = "np.linalg.solve(X, A)", "np.linalg.inv(X)", "np.linalg.cholesky(X @ X.T, upper=True)"
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("text", FACTORED)
+def test_what_may_raise_an_error_is_compared_as_a_call(text, monkeypatch):
+    """Rows compute it when it comes; it is not looked for as an operation, nor computed apart from them."""
+    x = np.linspace(0.5, 1.5, 16).reshape(4, 4) + 4.0 * np.eye(4)
+    assert {*served(f"s = np.sum({text})", x, monkeypatch)} == {"call"}
+
+
+def test_errors_of_matrices_are_raised_where_they_come():
+    seen = []
+
+    def f(x, least):
+        a, found = x * np.eye(3), 1.0
+        for function in (np.linalg.inv, np.linalg.cholesky, lambda a: np.linalg.solve(a, x)):
+            try:
+                found = found + np.sum(function(a - least * np.eye(3)) * x)
+            except np.linalg.LinAlgError as error:
+                seen.append(str(error))
+                found = found * np.sum(x)
+        return found
+
+    x = np.array([1.0, 2.0, 3.0])
+    compiled = both(f, [(x + 0.1 * (k == 7), 1.0 if k % 6 == 5 else 0.5 + 0.001 * k) for k in range(20)])
+    assert len(seen) == 2 * 3 * 3 and seen[:3] == seen[3:6]
+    if abi.native():
+        assert compiled.explain().kinds[0].ways[0].calls > 10
+
+
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
 def test_a_write_that_is_not_expected_is_asked_for_once(monkeypatch):
     def f(x, k):

@@ -416,11 +416,16 @@ PLAIN = NO_MORE[0], *NO_MORE[2:]  # but for the call
 OPERAND_KINDS = 3  # of operands, of which all but arguments and results are one here
 
 
-def means(function: Callable[..., Any], op: Operation) -> bool:
-    """Whether a call of a function, or of a method, that was one op is that op whatever the values are."""
+def means(function: Callable[..., Any], op: Operation, attrs: Attributes) -> bool:
+    """Whether a call of a function, or of a method, that was one op is that op whatever the values are.
+
+    An op that may raise an error has at most switches as attributes: others might be found from values.
+    """
     meant: Any = MEANT.get(function, function)
     known = meant in op.functions or meant in BY_SHAPES or meant in UPDATES
-    return known and is_without_errors(op)
+    return known and (
+        is_without_errors(op) or (meant in op.functions and all(type(x) is bool for x in attrs.values()))
+    )
 
 
 def is_by_shapes(function: Callable[..., Any]) -> bool:

@@ -178,7 +178,7 @@ class Learner:
         if len(self.listing) == k + count and out is results[0]:
             listed = self.listing[k]
             same = writes or self.history_of(out) == listed.history
-            if same and parts == self._parts and means(function, listed.op):
+            if same and parts == self._parts and means(function, listed.op, listed.attrs):
                 operands = listed.operands
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)

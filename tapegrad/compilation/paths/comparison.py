@@ -21,6 +21,7 @@ from tapegrad.compilation.events.events import (
     Event,
     Several,
     Source,
+    is_without_errors,
 )
 from tapegrad.compilation.events.passive import Operation
 from tapegrad.compilation.events.varying import is_computed_anew, is_found_by_rows, varying_of
@@ -47,6 +48,7 @@ class Comparison:
         self._constants: list[np.ndarray] = []
         self._blocks: list[np.ndarray] = []  # of words that others know by address
         self._room = 0  # for more of them
+        self._called: dict[int, Called | None] = {}  # see `known_call`
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
@@ -80,15 +82,23 @@ class Comparison:
                     return None  # an exponent that is another one in another call
         return call
 
+    def known_call(self, k: int) -> Called | None:
+        """As `called`, but of an op that Python is to compute at each call: of few that is known."""
+        if is_without_errors(self._program.events.ops[k]):
+            return self.called(k)
+        if k not in self._called:
+            self._called[k] = self.called(k)
+        return self._called[k]
+
     def restore(self, k: int, call: Called) -> None:
         """Let operands of a call be those that it makes of shapes, as an event by itself may have others."""
         for j, q, value in call.constants:
             self._program.live(k + j)[q][...] = value
 
     def call(self, k: int) -> Address:
-        """Where words of the call are that an event was; 0 without one."""
+        """Where words of the call are that an event was; 0 without one, or if Python is to compute it."""
         call = self.called(k)
-        if call is None:
+        if call is None or not is_without_errors(self._program.events.ops[k]):
             return 0
         named = [word for name, x in call.kwargs.items() for word in (id(name), *self._argument(k, x))]
         given = [self._argument(k, x) for x in call.args]
@@ -185,15 +195,20 @@ class Comparison:
         """Whether an event is this op of these operands; without a value it is to be computed."""
         if k >= len(self._program.events):
             return False
-        event, buffer = self._program.events[k], self._program.values[k]
+        events, buffer = self._program.events, self._program.values[k]
+        if events.ops[k] is not op:
+            return False
+        event = events[k]
         return (
-            event.op is op
-            and event.writes is None
+            event.writes is None
             and not event.several
             and len(operands) == len(event.operands)
             and (value is None or _is_alike(value, buffer))
             and _are_matched(event.attrs, attrs)
-            and all(self.takes(k, q, x, value is None) for q, x in enumerate(operands))
+            and all(
+                x is self.handle(source) if source.kind < LIVE else self.takes(k, q, x, value is None)
+                for q, (x, source) in enumerate(zip(operands, event.operands, strict=True))
+            )
         )
 
     def takes(self, k: int, q: int, x: Any, to_compute: bool) -> bool:

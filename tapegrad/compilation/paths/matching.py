@@ -24,6 +24,7 @@ from tapegrad.core.base import Handle, Operand
 from tapegrad.core.expected import matcher_of
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
+from tapegrad.errors import is_from_signal
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import FILTERS, MATCHING, NEXT_EVENT
 from tapegrad.ops import forward
@@ -84,15 +85,27 @@ class Matcher(Leaver):
             return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
             return None
-        if not is_without_errors(op):
-            return None  # it may raise an error, which belongs where it is applied
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
         if not self.path.comparison.expects(k, op, None, operands, attrs or {}):
             return None
         if not self._is_placed(k, placed):
             return None
+        if not is_without_errors(op) and not self._is_done(k, op):
+            return None  # it may raise an error, which belongs where it is applied
         return self._pass(k) if self._are_free(k) else None
+
+    def _is_done(self, k: int, op: Operation) -> bool:
+        """Whether rows have computed an op that comes next, and all before it, and no error was met."""
+        if not self._is_computed_by_rows(k, op) or not self.compute_to(k):
+            return False
+        try:
+            return self.compute_to(k + 1)
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+            self.program.rows.state[layout.ERRORS_MET] = 0
+            return False  # it is raised again where the op is applied, in the words for that
 
     def _pass(self, k: int) -> Tensor:
         """The Tensor of the event that has come."""
@@ -157,9 +170,10 @@ class Matcher(Leaver):
         """Whether a result lies where it is to: see `core.dispatch.expect`."""
         if (k in self.program.read_only) is not (placed == "read-only"):
             return False
-        event = self.program.events[k]
-        if event.op is not RESHAPE or event.is_view:
+        events = self.program.events
+        if events.ops[k] is not RESHAPE or events[k].is_view:
             return placed != "copied"
+        event = events[k]
         return placed == "copied" or view_of(event.op, event.attrs, self.program.live(k)[0]) is None
 
     def call(
@@ -174,7 +188,7 @@ class Matcher(Leaver):
             )
         k = self.position
         if k < len(self.program.events) and _enabled.get() is self.mode:
-            known = self.path.comparison.called(k)
+            known = self.path.comparison.known_call(k)
             if (
                 known is not None
                 and not known.writes
@@ -186,6 +200,9 @@ class Matcher(Leaver):
                     k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
                 )
             ):
+                op = self.program.events.ops[k]
+                if not is_without_errors(op) and not self._is_done(k, op):
+                    return how(*args, **kwargs)
                 if not self._are_free(k, known.events):
                     return self.call(function, how, args, kwargs)
                 self.path.comparison.restore(k, known)

@@ -10,7 +10,16 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.compilation import background
-from tapegrad.compilation.events.events import ARGUMENT, RESULT, Event, Events, Source, activity, is_active
+from tapegrad.compilation.events.events import (
+    ARGUMENT,
+    RESULT,
+    Event,
+    Events,
+    Source,
+    activity,
+    is_active,
+    is_without_errors,
+)
 from tapegrad.compilation.events.varying import REARRANGE, varying_of
 from tapegrad.compilation.memory.pages import is_long
 from tapegrad.compilation.programs.elementwise import NO_PART, ElementwiseCotangents, part_of, slots_of
@@ -190,9 +199,12 @@ class Reverse(ElementwiseCotangents):
     def _by_steps(
         self, event: Event, ct: np.ndarray, operands: list[np.ndarray], out: np.ndarray, wanted: list[int]
     ) -> bool:
-        """Whether the steps of a rule are the same for all values, and are rows now."""
+        """Whether the steps of a rule are the same for all values, and are rows now.
+
+        Where Python has to compute several of them, it computes all, as the rule may have a kernel for that.
+        """
         steps = steps_of(event.op, ct, out, operands, event.attrs, wanted, self._known)
-        if steps is None:
+        if steps is None or sum(x.op is not None and not is_without_errors(x.op) for x in steps.steps) > 1:
             return False
         applied, before = Applied(self.rows, self._room), len(self.rows.functions)
         for q, part in applied.run(steps, ct, out, operands).items():
