@@ -63,7 +63,7 @@ NO_SIZE = {
     "compilation/rows/computing.py": {"MOST_BESIDE"},  # by compilation/test_memory.py
     # by compilation/test_memory.py
     "compilation/memory/pages.py": {"HUGE", "LARGE", "MOST_STEPS", "PAGESIZE", "CHUNK"},
-    "compilation/rows/releases.py": {"LARGE", "MOST_STEPS", "SOME_STEPS"},
+    "compilation/rows/releases.py": {"LARGE", "MOST_STEPS", "MUCH", "SOME_STEPS"},
     # kinds; an op of five operands is computed first; tests/compilation/test_fused.py has more places to look
     "compilation/paths/matching.py": {"QUICK"},
     "compilation/paths/path.py": {"NO_OP", "MOST_PLANS", "SOME_WORDS"},

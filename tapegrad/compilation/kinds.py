@@ -270,7 +270,7 @@ def matched(
     lock = learning.lock
     if lock.acquire(False):
         try:
-            if kind.matcher.paths and not learning.tasks:
+            if kind.matcher.paths and not (learning.tasks or kind.matcher.paths[0].is_awaited):
                 work = kind.work
                 if kind.is_large:
                     learning.begin()

@@ -125,4 +125,5 @@ def trim() -> None:
     for _ in range(len(_idle)):
         state = take()
         state.run(layout.RESET)
-        give(state)
+        state.look()
+        _idle.appendleft(state)  # as the next one is taken from the other end

@@ -30,6 +30,7 @@ from tapegrad.compilation.events.events import (
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.memory.pages import CHUNK, HUGE, LARGE, Pages, give_back
 from tapegrad.compilation.memory.values import LINE, PACKED, SHEET, Packed
+from tapegrad.compilation.plans.planning import Planning
 from tapegrad.compilation.rows import releases
 from tapegrad.compilation.rows.computing import MOST_BESIDE
 from tapegrad.compilation.rows.steps import FORGOTTEN, NOTHING
@@ -275,6 +276,24 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
 
 
+@pytest.mark.parametrize("is_much", [False, True])
+def test_calls_are_recorded_where_rows_would_keep_much_until_there_is_a_plan(is_much, monkeypatch):
+    monkeypatch.setattr(releases, "MUCH", 0 if is_much else 1 << 40)
+    monkeypatch.setattr(Planning, "_ask", lambda self: setattr(self, "_asked", True))
+    compiled, xs = tg.compile(chain, wait=True), points(np.float64, 0)
+    for x in xs[:6]:
+        compiled.value_and_grad(x)
+    (kind,) = compiled._kinds.values()
+    (path,) = kind.matcher.paths
+    assert path.served == (2 if is_much and GIVEN_BACK else 4)  # two came before it was learned
+    (planning,) = path.plans.values()
+    planning.work()
+    for x in xs[6:]:
+        np.testing.assert_allclose(compiled.grad(x), tg.func.grad(chain)(x), rtol=1e-12)
+    assert planning.plan is not None
+    assert planning.plan is path.computed_by
+
+
 @pytest.mark.parametrize("most", [1, 7, 8, 1 << 14])  # the function has eight rows, more in reverse
 @pytest.mark.parametrize("n", [3, LARGE // 8 - 1, LARGE // 8])
 def test_rows_that_are_too_many_for_a_plan_forget_small_arrays(n, most, monkeypatch):
@@ -394,6 +413,7 @@ def test_what_is_kept_of_the_call_that_is_learned_from_is_no_buffer(look, most, 
 def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
     """By workspaces of sweeps, where arrays are pages long."""
     emptied, trim, recorded = [], memory.trim, tg.func.value_and_grad(chain)
+    state.give(state.State())  # another one, such as another thread has had
     x = np.linspace(-1.0, 1.0, PAGESIZE // 8 + more)
     wanted = recorded(x)
 

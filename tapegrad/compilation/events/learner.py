@@ -29,7 +29,7 @@ from tapegrad.compilation.events.listing import Listing
 from tapegrad.compilation.events.methods import UPDATES
 from tapegrad.compilation.events.passive import COMPARED, Operation, Passive, flat_operation
 from tapegrad.compilation.events.traces import OUTSIDE, RETURNED, WRITTEN, Trace
-from tapegrad.compilation.memory.pages import LARGE
+from tapegrad.compilation.memory.pages import KEPT
 from tapegrad.core import dispatch
 from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, told, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
@@ -89,7 +89,7 @@ class Learner:
         self.listing = Listing(words)
         words[layout.TRACE_BYTES], words[layout.TRACE_MOST] = MOST_BYTES, MOST_EVENTS - known
         words[layout.TRACE_BROUGHT] = id(self._brought)
-        words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = LARGE, id(self._compared)
+        words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = KEPT, id(self._compared)
         words[layout.TRACE_COMPARISONS :] = COMPARED
         self._words, self.tracing = words.data, abi.address(words)
 
@@ -430,7 +430,7 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= LARGE and value.flags.c_contiguous and self._given_at != len(self.listing)
+        shadowed = value.nbytes >= KEPT and value.flags.c_contiguous and self._given_at != len(self.listing)
         words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
         if len(self.listing) >= words[layout.TRACE_MOST]:
             words[layout.TRACE_BYTES] = -1

@@ -20,9 +20,9 @@ import numpy as np
 from tapegrad.kernels import abi, state
 from tapegrad.tape import pool
 
-LARGE = 1 << 16  # bytes of an array from which on it is given back, and none is kept of a call learned from
+LARGE = 1 << 16  # bytes of an array from which on it is given back
+KEPT = mmap.PAGESIZE  # bytes of a result of a call that is learned from, from which on none is kept
 MOST_STEPS = 1 << 14  # rows of a program that is planned
-FRESH = 1 << 18  # bytes of one from which on fresh pages take little of the time of what is done in them
 HUGE = 1 << 22  # bytes of one that has huge pages where there are any, as NumPy's arrays have
 DONT_NEED = 4  # MADV_DONTNEED
 CHUNK = 64  # pages that are asked for at once

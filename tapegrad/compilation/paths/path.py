@@ -14,7 +14,7 @@ from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Source
 from tapegrad.compilation.events.varying import TAKE
 from tapegrad.compilation.explanation import Way
-from tapegrad.compilation.memory.pages import FRESH, LARGE, is_long, trim
+from tapegrad.compilation.memory.pages import LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import KINDS, Comparison
 from tapegrad.compilation.paths.waiting import Waiting
 from tapegrad.compilation.plans.planning import WARM, Planning
@@ -222,18 +222,13 @@ class Path(Computation):
     def _releases_of(
         self, program: Program, reverse: Reverse | None, more: Sequence[np.ndarray] = ()
     ) -> Releases:
-        """What a call need not keep that nobody has looked into; `more` is kept.
-
-        Few calls wait for a plan: they give back small arrays too, of which fresh pages take longer than what
-        is computed in them.
-        """
-        smallest = LARGE if self.wait else FRESH
+        """What a call need not keep that nobody has looked into; `more` is kept."""
         kept = [*more, *program.arguments, program.values[self.result], *program.brought()]
         if reverse is None:
-            return Releases(program.rows, program.values.alone(), None, kept, smallest)
+            return Releases(program.rows, program.values.alone(), None, kept)
         kept += [x for x in reverse.gradients if x is not None]
         arrays = [*program.values.alone(), *reverse.buffers, *reverse.blocks]
-        return Releases(program.rows, arrays, reverse.rows, kept, smallest)
+        return Releases(program.rows, arrays, reverse.rows, kept)
 
     def _sparingly(self, pull: bool, reported: int) -> bool:
         """As `compute` from the first row on, with as little memory as recording takes.
@@ -255,7 +250,7 @@ class Path(Computation):
             raise FloatingPointError
         if pull:
             self._releases.run(self.reverse.rows, True)
-        self._releases.end(False)
+        self._releases.end()
         return True
 
     def _planning(self, begin: int, pull: bool) -> Planning:
@@ -271,6 +266,11 @@ class Path(Computation):
     def is_pending(self) -> bool:
         """Whether a plan for some of its calls is being made."""
         return any(planning.is_pending for planning in self.plans.values())
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether calls are recorded until there is a plan, as rows would keep all values until then."""
+        return self._releases.are_due and any(planning.is_awaited for planning in self.plans.values())
 
     def explain(self) -> Way:
         """Tell how the program computes."""

@@ -106,6 +106,17 @@ class Planning:
 
     def work(self) -> bool:
         """Make the plan."""
+        is_long = memory.is_long(len(self._program.events))
+        if is_long:
+            memory.trim()  # what making the program has left, and calls since
+        try:
+            return self._made_one()
+        finally:
+            if is_long:
+                memory.trim()
+
+    def _made_one(self) -> bool:
+        """Make the plan, or know why there is none."""
         try:
             rows, reverse = self._program.rows, self._reverse
             self._made = self._rolled()
@@ -180,6 +191,11 @@ class Planning:
     def is_pending(self) -> bool:
         """Whether a plan is being made, or is to be compared."""
         return self._asked and self.plan is None and not self.reason
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is none that is to be compared."""
+        return self.is_pending and self._made is None
 
     def explain(self) -> str:
         """Tell what computes such calls."""

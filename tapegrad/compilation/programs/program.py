@@ -38,7 +38,7 @@ from tapegrad.compilation.events.varying import (
     is_computed_anew,
     varying_of,
 )
-from tapegrad.compilation.memory.pages import LARGE, have_same_bytes
+from tapegrad.compilation.memory.pages import KEPT, have_same_bytes
 from tapegrad.compilation.programs.copies import Copies
 from tapegrad.compilation.programs.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.programs.row_forms import RowForms, is_placed
@@ -410,7 +410,7 @@ class Program:
         for q, source in enumerate(operands):
             if source.kind == LIVE and isinstance(source.value, np.ndarray) and source.value.ndim:
                 operands = (*operands[:q], Source(LIVE, self.live(k)[q]), *operands[q + 1 :])
-        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < LARGE)
+        return event._replace(operands=operands, attrs=attrs, value=value, known=value.nbytes < KEPT)
 
     def _share(self, before: Program, k: int, event: Event, filled: bool) -> None:
         """Take buffers from another program that begins so; `filled`: with what the event brings."""

@@ -15,6 +15,7 @@ from tapegrad.compilation.rows.steps import Step
 from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi
 
+MUCH = 1 << 20  # bytes of all that rows leave, less than which they keep until there is a plan
 SOME_STEPS = 1 << 10  # rows that are forgotten at once, where there are more
 
 
@@ -59,21 +60,23 @@ class Releases:
     later
         The same of the rows in reverse, where these are groups behind the last row of one.
     last
-        Those that no row touches, or that are smaller than what is given back after rows.
+        Those that no row touches.
     """
 
     def __init__(
         self, rows: Rows, arrays: Iterable[np.ndarray], reverse: Rows | None = None,
-        kept: Iterable[np.ndarray] = (), smallest: int = LARGE,
+        kept: Iterable[np.ndarray] = (),
     ) -> None:  # fmt: skip
         self.after: dict[int, list[np.ndarray]] = {}
         self.later: dict[int, list[np.ndarray]] = {}
         self.last: list[np.ndarray] = []
+        self._nbytes = 0
         large = {id(x): x for x in map(abi.owner_of, arrays) if has_pages(x)}
         if not large:
             return
         for x in kept:
             large.pop(id(abi.owner_of(x)), None)
+        self._nbytes = sum(x.nbytes for x in large.values())
         touched = {at: k for k, step in enumerate(rows.steps) for at in _owners(step)}
         if reverse is None:
             late: dict[int, int] = {}
@@ -83,9 +86,7 @@ class Releases:
                 late |= {at: end - 1 for step in reverse.steps[begin:end] for at in _owners(step)}
                 begin = end
         for at, x in large.items():
-            if x.nbytes < smallest:
-                self.last.append(x)
-            elif at in late:
+            if at in late:
                 self.later.setdefault(late[at], []).append(x)
             elif at in touched:
                 self.after.setdefault(touched[at], []).append(x)
@@ -98,8 +99,8 @@ class Releases:
 
     @property
     def are_due(self) -> bool:
-        """Whether rows leave something to be given back."""
-        return bool(self.after or self.later)
+        """Whether rows leave something that is to be given back while they run."""
+        return self._nbytes >= MUCH and bool(self.after or self.later)
 
     def run(self, rows: Rows, reverse: bool = False) -> None:
         """Run rows, or those in reverse, and give back what is read no more."""
@@ -116,10 +117,10 @@ class Releases:
         for x in self.after.get(k, ()):
             give_back(x)
 
-    def end(self, every: bool = True, kept: Iterable[np.ndarray] = ()) -> None:
-        """Give back all of them, `every` one or those that rows leave, but for those that are kept."""
+    def end(self, kept: Iterable[np.ndarray] = ()) -> None:
+        """Give back all of them, but for those that are kept."""
         others = {id(abi.owner_of(x)) for x in kept}
-        for arrays in (*self.after.values(), *self.later.values(), self.last if every else ()):
+        for arrays in (*self.after.values(), *self.later.values(), self.last):
             for x in arrays:
                 if id(x) not in others:
                     give_back(x)
