@@ -108,10 +108,12 @@ def getitem(x: Any, index: Any) -> Any:
 
 def _part_of_number(x: Any, index: Any) -> Any:
     """As `getitem`, of a Tensor without axes: what NumPy has views for are copies if it is no array."""
-    number, index, value = x._v, plain_index(index), array_of(x)
-    part = elements(value, index)
+    number, index, value = x._v, plain_index(index), seen_by(x)
+    part = elements(value, index)  # also before x becomes an array: an element or an error leaves it a number
     if type(part) is not ndarray:
         return _recorded(x, index, value, part)
+    if parts_of(index)[1] and (of := array_of(x)) is not value:
+        value, part = of, elements(of, index)
     out = _recorded(x, index, value, part if part.ndim else part[()])
     if not is_still(x, number):  # as when a program ended
         return getitem(x, index)

@@ -227,7 +227,10 @@ def _replace(x: Handle, new: Handle) -> bool:
     else:
         renew(x)
     x._v = value
-    extra(x).version += 1
+    after = extra(x)
+    after.version += 1
+    if not value.ndim:
+        after.array = after.written = True
     return True
 
 

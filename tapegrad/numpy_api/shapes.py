@@ -22,6 +22,7 @@ from tapegrad.core.base import (
     ndim_of,
     note_of_copy,
     requires_grad,
+    seen_by,
     shape_of,
     value_of,
 )
@@ -202,13 +203,14 @@ def _plain_shape(x: Operand, function: Any, axis: Axis) -> tuple[int, ...]:
 def broadcast_to(array: Operand, shape: int | Sequence[int], subok: bool = False) -> TensorOrArray:
     """A larger shape by repetition."""
     x = tensor_of(array)
-    of: Any = array_of(x) if is_tensor(x) else x
     try:
-        value = np.broadcast_to(of, shape)
+        value = np.broadcast_to(seen_by(x) if is_tensor(x) else x, shape)
     except ValueError as error:
         raise ShapeError(f"broadcast_to of shape {shape_of(x)} to {reprlib.repr(shape)}: {error}") from error
     if value.ndim == 0:
         return x if is_tensor(x) else wrap(x)
+    of: Any = array_of(x) if is_tensor(x) else x
+    value = np.broadcast_to(of, shape)
     out = record(REGISTRY["broadcast_to"], value, (x,))
     return join(x, out, of) if is_tensor(x) and is_view_of(out._v, of) else out
 

@@ -1,6 +1,6 @@
 """Writes by views without axes, which are seen, and to parts of complex numbers, refused where lost."""
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -384,6 +384,35 @@ def test_a_write_to_a_number_of_a_part_of_complex_numbers_is_not_lost():
     number = z[1, ...].imag
     with pytest.raises(tg.errors.ReadOnlyError):
         number += 7.0
+
+
+NO_VIEWS = {
+    "error": lambda x: x[77],
+    "element": lambda x: x[()],
+    "mask": lambda x: x[np.array(True)],
+    "shape": lambda x: np.broadcast_to(x, (2, -1)),
+    "the same": lambda x: np.broadcast_to(x, ()),
+}
+
+
+@pytest.mark.parametrize("take", NO_VIEWS.values(), ids=NO_VIEWS)
+def test_a_number_stays_one_where_no_view_of_it_is_made(take):
+    x = before = tg.tensor(2.0, requires_grad=True)
+    with suppress(IndexError, ValueError):
+        take(x)
+    x += 1.0
+    assert (before.item(), x.item()) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("write", [lambda s: s.add_(1.0), lambda s: s.fill_(3.0)], ids=["add_", "fill_"])
+def test_a_number_that_was_written_to_is_changed_in_place(write, recorded, follow):
+    s = same = tg.tensor(2.0, requires_grad=follow) * 1.0
+    with tg.set_grad_enabled(recorded):
+        write(s)
+        s *= 2.0
+    assert (s.item(), same.item()) == (6.0, 6.0)
 
 
 @pytest.mark.parametrize("follow", [False, True])

@@ -49,7 +49,8 @@ def i0(x):
 def i1(x):
     """Modified Bessel function of the first kind, order 1; SciPy's of order 2 is nan at subnormal numbers."""
     tiny = np.where(np.abs(x) < 1e-100, 1, 0)
-    second = np.where(tiny == 1, x * x * (0.125 + x * x / 96), special.iv(2, np.where(tiny == 1, 1, x)))
+    square = np.square(np.where(tiny == 1, x, 0))
+    second = np.where(tiny == 1, square * (0.125 + square / 96), special.iv(2, np.where(tiny == 1, 1, x)))
     return 0.5 * (special.i0(x) + second)
 
 
@@ -60,9 +61,9 @@ def k0(x):
 
 
 @declare(domain=Real(POSITIVE))
-def k1(x):
-    """Modified Bessel function of the second kind, order 1."""
-    return -0.5 * (special.k0(x) + special.kv(2, x))
+def k1(x, out):
+    """Modified Bessel function of the second kind, order 1; SciPy's `kv` is 0 before it is."""
+    return -special.k0(x) - out / x
 
 
 # ---------------------------------------------------------------- of any order
@@ -75,17 +76,19 @@ def jv(v, z):
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE)
-def yv(v, z):
-    """Bessel function of the second kind."""
-    y = np.where(z == 0, 1, z)
-    return None, np.where(z == 0, np.inf, 0.5 * (special.yv(v - 1, y) - special.yv(v + 1, y)))
+def yv(v, z, out):
+    """Bessel function of the second kind; where it is infinite its slope is with the other sign."""
+    pole = np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    return None, np.where(pole == 1, -out, 0.5 * (special.yv(v - 1, y) - special.yv(v + 1, y)))
 
 
 @declare(unknown=("n",), domain=OF_POSITIVE)
-def yn(n, x):
+def yn(n, x, out):
     """Bessel function of the second kind and a whole order."""
-    y = np.where(x == 0, 1, x)
-    return None, np.where(x == 0, np.inf, 0.5 * (special.yv(n - 1, y) - special.yv(n + 1, y)))
+    pole = np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, x)
+    return None, np.where(pole == 1, -out, 0.5 * (special.yv(n - 1, y) - special.yv(n + 1, y)))
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE)
@@ -188,7 +191,7 @@ def k1e(x):
     far = np.where(x > 50, 1, 0)
     series = slope_of_second(4, np.where(far == 1, x, 50))
     y = np.where(x == 0, 1, x)
-    near = special.k1e(y) - 0.5 * (special.k0e(y) + special.kve(2, y))
+    near = special.k1e(y) * (1 - 1 / y) - special.k0e(y)
     return np.where(far == 1, series, np.where(x == 0, -np.inf, near))
 
 
@@ -196,10 +199,11 @@ def k1e(x):
 def ive(v, z, out):
     """exp(-abs(z)) times the modified function of the first kind."""
     size = np.abs(z)
-    far = np.where(z > 50 + 10 * v * v, 1, 0)
+    far = np.where(size > 50 + 10 * v * v, 1, 0)
     series = slope_of_first(4.0 * v * v, np.where(far == 1, size, 50))
     near = 0.5 * (special.ive(v - 1, z) + special.ive(v + 1, z)) - np.sign(z) * out
-    return None, np.where(far == 1, series, near)
+    sign = np.where(z > 0, 1, np.sign(z) * np.sign(out))  # SciPy's value of a large z is nan
+    return None, np.where(far == 1, sign * series, near)
 
 
 def _slope_of_kve(v, z):
@@ -207,13 +211,14 @@ def _slope_of_kve(v, z):
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE, of_complex=_slope_of_kve)
-def kve(v, z):
+def kve(v, z, out):
     """exp(z) times the modified function of the second kind."""
     far = np.where(z > 50 + 10 * v * v, 1, 0)
     series = slope_of_second(4.0 * v * v, np.where(far == 1, z, 50))
-    y = np.where(z == 0, 1, z)
+    pole = np.where(out == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
     near = special.kve(v, y) - 0.5 * (special.kve(v - 1, y) + special.kve(v + 1, y))
-    return None, np.where(far == 1, series, np.where(z == 0, -np.inf, near))
+    return None, np.where(far == 1, series, np.where(pole == 1, -out, near))
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE, holomorphic=False)
@@ -223,10 +228,11 @@ def jve(v, z):
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE, holomorphic=False)
-def yve(v, z):
+def yve(v, z, out):
     """exp(-abs(imag(z))) times the function of the second kind."""
-    y = np.where(z == 0, 1, z)
-    return None, np.where(z == 0, np.inf, 0.5 * (special.yve(v - 1, y) - special.yve(v + 1, y)))
+    pole = np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    return None, np.where(pole == 1, -out, 0.5 * (special.yve(v - 1, y) - special.yve(v + 1, y)))
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE)
@@ -260,52 +266,57 @@ def spherical_jn_d(n, z):
 
 
 @declare("_spherical_yn", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_yn(n, z):
-    """Spherical Bessel function of the second kind."""
-    below = np.where(n == 0, 1, n) - 1
-    y = np.where(z == 0, 1, z)
+def spherical_yn(n, z, out):
+    """Spherical Bessel function of the second kind; where it is infinite as `yv`."""
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
     slope = (n * special.spherical_yn(below, y) - (n + 1) * special.spherical_yn(n + 1, y)) / (2 * n + 1)
-    return None, np.where(z == 0, np.inf, slope)
+    return None, np.where(pole == 1, -out, slope)
 
 
 @declare("_spherical_yn_d", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_yn_d(n, z):
+def spherical_yn_d(n, z, out):
     """Its derivative."""
-    below = np.where(n == 0, 1, n) - 1
-    rest = (n + 1) * special.spherical_yn_d(n + 1, z)
-    return None, (n * special.spherical_yn_d(below, z) - rest) / (2 * n + 1)
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    rest = (n + 1) * special.spherical_yn_d(n + 1, y)
+    return None, np.where(pole == 1, -out, (n * special.spherical_yn_d(below, y) - rest) / (2 * n + 1))
 
 
 @declare("_spherical_in", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_in(n, z):
-    """Modified spherical Bessel function of the first kind."""
-    below = np.where(n == 0, 1, n) - 1
-    return None, (n * special.spherical_in(below, z) + (n + 1) * special.spherical_in(n + 1, z)) / (2 * n + 1)
+def spherical_in(n, z, out):
+    """Modified spherical Bessel function of the first kind; where it is infinite its slope is, too."""
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    slope = (n * special.spherical_in(below, y) + (n + 1) * special.spherical_in(n + 1, y)) / (2 * n + 1)
+    return None, np.where(pole == 1, out, slope)
 
 
 @declare("_spherical_in_d", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_in_d(n, z):
+def spherical_in_d(n, z, out):
     """Its derivative."""
-    below = np.where(n == 0, 1, n) - 1
-    rest = (n + 1) * special.spherical_in_d(n + 1, z)
-    return None, (n * special.spherical_in_d(below, z) + rest) / (2 * n + 1)
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    rest = (n + 1) * special.spherical_in_d(n + 1, y)
+    return None, np.where(pole == 1, out, (n * special.spherical_in_d(below, y) + rest) / (2 * n + 1))
 
 
 @declare("_spherical_kn", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_kn(n, z):
+def spherical_kn(n, z, out):
     """Modified spherical Bessel function of the second kind."""
-    below = np.where(n == 0, 1, n) - 1
-    y = np.where(z == 0, 1, z)
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
     slope = (n * special.spherical_kn(below, y) + (n + 1) * special.spherical_kn(n + 1, y)) / (2 * n + 1)
-    return None, np.where(z == 0, -np.inf, -slope)
+    return None, np.where(pole == 1, -out, -slope)
 
 
 @declare("_spherical_kn_d", unknown=("n",), whole=True, domain=OF_POSITIVE)
-def spherical_kn_d(n, z):
+def spherical_kn_d(n, z, out):
     """Its derivative."""
-    below = np.where(n == 0, 1, n) - 1
-    rest = (n + 1) * special.spherical_kn_d(n + 1, z)
-    return None, -(n * special.spherical_kn_d(below, z) + rest) / (2 * n + 1)
+    below, pole = np.where(n == 0, 1, n) - 1, np.where(np.abs(out) == np.inf, 1, 0)
+    y = np.where(pole == 1, 1, z)
+    rest = (n + 1) * special.spherical_kn_d(n + 1, y)
+    return None, np.where(pole == 1, -out, -(n * special.spherical_kn_d(below, y) + rest) / (2 * n + 1))
 
 
 # ---------------------------------------------------------------- Airy

@@ -70,10 +70,13 @@ def entr(x):
 
 @formula
 def log_of_ratio(x, y):
-    """log(x/y), near 1 by the difference."""
+    """log(x/y), near 1 by the difference, and of numbers whose ratio is none by two logarithms."""
     near = np.where(np.abs(x - y) < 0.5 * y, 1, 0)
     part = np.log1p(np.where(near == 1, x - y, 0) / np.where(near == 1, y, 1))
-    return np.where(near == 1, part, np.log(np.where(near == 1, 1, x) / np.where(near == 1, 1, y)))
+    p, q = np.where(near == 1, 1, x), np.where(near == 1, 1, y)
+    far = np.where(np.abs(np.log(p) - np.log(q)) > 50, 1, 0)
+    ratio = np.log(np.where(far == 1, 1, p) / np.where(far == 1, 1, q))
+    return np.where(near == 1, part, np.where(far == 1, np.log(p) - np.log(q), ratio))
 
 
 @declare(domain=Real(POSITIVE))
@@ -89,7 +92,8 @@ def kl_div(x, y):
     """x log(x/y) - x + y."""
     ratio = log_of_ratio(x, y)
     still = np.where(x == 0, 1, 0)
-    return ratio, np.where(still == 1, 1, (y - x) / np.where(still == 1, 1, y))
+    z = np.where(still == 1, 1, y)
+    return ratio, np.where(still == 1, 1, np.where(x < 0.5 * y, 1 - x / z, (y - x) / z))
 
 
 @declare(domain=Real(POSITIVE, LINE))
@@ -128,24 +132,32 @@ def moment(x):
 
 
 @declare()
-def exprel(x):
-    """(exp(x) - 1)/x."""
-    slope = moment(x)
-    return slope
+def exprel(x, out):
+    """(exp(x) - 1)/x; beyond 700 the slope by the value, as of the next two: sums of no other sign."""
+    far = np.where(x > 700, 1, 0)
+    slope = moment(np.where(far == 1, 1, x))
+    y = np.where(far == 1, x, 1)
+    return np.where(far == 1, np.where(far == 1, out, 1) * (1 - 1 / y), slope)
 
 
 @declare(domain=Real(POSITIVE, LINE))
-def boxcox(x, lmbda):
+def boxcox(x, lmbda, out):
     """(x**lmbda - 1)/lmbda."""
-    slope = moment(lmbda * np.log(x))
-    return x ** (lmbda - 1), np.square(np.log(x)) * slope
+    base = np.log(x)
+    far = np.where(lmbda * base > 700, 1, 0)
+    slope = moment(np.where(far == 1, 1, lmbda * base))
+    large = np.where(far == 1, out, 1) * (base - 1 / np.where(far == 1, lmbda, 1))
+    return x ** (lmbda - 1), np.where(far == 1, large, np.square(base) * slope)
 
 
 @declare(domain=Real((-1.0, np.inf), LINE))
-def boxcox1p(x, lmbda):
+def boxcox1p(x, lmbda, out):
     """((1 + x)**lmbda - 1)/lmbda."""
-    slope = moment(lmbda * np.log1p(x))
-    return np.exp((lmbda - 1) * np.log1p(x)), np.square(np.log1p(x)) * slope
+    base = np.log1p(x)
+    far = np.where(lmbda * base > 700, 1, 0)
+    slope = moment(np.where(far == 1, 1, lmbda * base))
+    large = np.where(far == 1, out, 1) * (base - 1 / np.where(far == 1, lmbda, 1))
+    return np.exp((lmbda - 1) * base), np.where(far == 1, large, np.square(base) * slope)
 
 
 @formula

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.primitive import Real
+from tapegrad.ops.primitive import Real, elementwise
 from tapegrad.ops.rules import formula
 from tapegrad.ops.special.declare import declare, plain, special
 
@@ -100,26 +100,45 @@ def riemann_zeta(x):
 
 
 @formula
-def psi_step(x, step):
-    """psi(x + step) - psi(x): of large arguments by differences of the asymptotic series, as that cancels."""
-    y = x + step
-    far = np.where(x > 20, np.where(y > 20, 1, 0), 0)
-    low = np.where(x < 0, np.where(y < 0.5, 1, 0), 0)
-    u, v = 1 / np.where(far == 1, x, 20), 1 / np.where(far == 1, y, 20)
-    a, b, d = u * u, v * v, np.where(far == 1, step, 0) * u * v
+def steps_up(x, y, step):
+    """psi(y) - psi(x) less psi(y + 12) - psi(x + 12), by y = x + step."""
+    p = step / y / x + step / (y + 1) / (x + 1) + step / (y + 2) / (x + 2) + step / (y + 3) / (x + 3)
+    p = p + step / (y + 4) / (x + 4) + step / (y + 5) / (x + 5) + step / (y + 6) / (x + 6)
+    p = p + step / (y + 7) / (x + 7) + step / (y + 8) / (x + 8) + step / (y + 9) / (x + 9)
+    return p + step / (y + 10) / (x + 10) + step / (y + 11) / (x + 11)
+
+
+@formula
+def step_of_large(x, y, step):
+    """psi(y) - psi(x) by differences of the asymptotic series, from 12 on."""
+    u, v = 1 / x, 1 / y
+    a, b, d = u * u, v * v, step * u * v
     fourth, tenth = (
         a * a + a * b + b * b,
         a * a * a * a + a * a * a * b + a * a * b * b + a * b * b * b + b * b * b * b,
     )
     sums = 1 / 12 - (a + b) / 120 + fourth / 252 - (a + b) * (a * a + b * b) / 240 + tenth / 132
     sums = sums - 691 / 32760 * (a + b) * fourth * (a * a - a * b + b * b)
-    large = np.log1p(np.where(far == 1, step, 0) * u) + d * (0.5 + (u + v) * sums)
-    p, q = np.where(low == 1, 1 - x, 1), np.where(low == 1, 1 - y, 1)
+    return np.log1p(step * u) + d * (0.5 + (u + v) * sums)
+
+
+@formula
+def psi_step(x, step):
+    """psi(x + step) - psi(x) without the difference, of small and of large numbers; below 0 by reflection."""
+    y = x + step
+    low = np.where(x < 0, np.where(y < 0.5, 1, 0), 0)
+    same = np.where(low == 1, 1, np.where(x > 0, np.where(y > 0, 1, 0), 0))
+    p, q = np.where(low == 1, 1 - x, np.where(same == 1, x, 20)), np.where(low == 1, 1 - y, y)
+    q, by = np.where(same == 1, q, 20), np.where(low == 1, -step, np.where(same == 1, step, 0))
+    near = np.where(p > 12, np.where(q > 12, 0, 1), 1)
+    shift = 12.0 * near
+    first = steps_up(np.where(near == 1, p, 1), np.where(near == 1, q, 1), np.where(near == 1, by, 0))
+    rest = step_of_large(p + shift, q + shift, by)
     turn = special.sinpi(np.where(low == 1, step, 0))
     poles = np.where(turn == 0, 1, special.sinpi(x) * special.sinpi(y))
-    reflected = special.psi(q) - special.psi(p) + np.pi * turn / poles
-    r, s = np.where(far + low > 0, 1, x), np.where(far + low > 0, 1, y)
-    return np.where(far == 1, large, np.where(low == 1, reflected, special.psi(s) - special.psi(r)))
+    s, t = np.where(same == 1, 1, x), np.where(same == 1, 1, y)
+    other = special.psi(t) - special.psi(s)
+    return np.where(same == 1, first + rest + np.pi * turn / poles, other)
 
 
 @declare(domain=Real(POSITIVE))
@@ -140,29 +159,35 @@ def betaln(a, b):
 
 @declare(domain=Real((3.0, np.inf), (0.0, 3.0)))
 def binom(n, k, out):
-    """Binomial coefficient; at its zeros by the derivative of 1/gamma."""
-    none = np.where(out == 0, 1, 0)
-    by_n = psi_step(np.where(none == 1, 1, n - k + 1), np.where(none == 1, 0, k))
+    """Binomial coefficient; where it has zeros by 1/gamma and its derivative."""
+    rest = n - (k - 1)
+    low = np.where(rest < 0.5, np.where(n > -0.5, 1, 0), np.where(k < -0.5, np.where(n > -0.5, 1, 0), 0))
+    low = np.where(np.abs(k) < 150, np.where(n < 150, low, 0), 0)
+    none = np.where(out == 0, 1, low)
+    by_n = psi_step(np.where(none == 1, 1, rest), np.where(none == 1, 0, k))
     by_k = psi_step(np.where(none == 1, 1, k + 1), np.where(none == 1, 0, n - 2 * k))
-    above = slope_of_rgamma(np.where(none == 1, n - k + 1, 1))
-    below = slope_of_rgamma(np.where(none == 1, k + 1, 1))
-    scale = special.gamma(np.where(none == 1, n + 1, 1))
-    first, other = (
-        special.rgamma(np.where(none == 1, k + 1, 1)),
-        special.rgamma(np.where(none == 1, n - k + 1, 1)),
-    )
-    at_zero = scale * (below * other - first * above)
-    return np.where(none == 1, scale * first * above, out * by_n), np.where(none == 1, at_zero, out * by_k)
+    p, q, whole = np.where(none == 1, rest, 1), np.where(none == 1, k + 1, 1), np.where(none == 1, n + 1, 1)
+    above = slope_of_rgamma(p)
+    below = slope_of_rgamma(q)
+    scale, first, other = special.gamma(whole), special.rgamma(q), special.rgamma(p)
+    part = np.where(low == 1, other * special.psi(np.where(low == 1, whole, 1)), 0)
+    at_n, at_k = scale * first * (above + part), scale * (below * other - first * above)
+    return np.where(none == 1, at_n, out * by_n), np.where(none == 1, at_k, out * by_k)
 
 
 @declare(domain=Real(POSITIVE))
 def poch(z, m, out):
-    """Rising factorial, gamma(z + m)/gamma(z); at its zeros by the derivative of 1/gamma."""
-    none = np.where(out == 0, 1, 0)
+    """Rising factorial, gamma(z + m)/gamma(z); at and near its zeros by 1/gamma and its derivative."""
+    whole = z + m
+    low = np.where(np.abs(z) < 0.01, np.where(np.abs(m) > 100 * np.abs(z), np.where(whole > 0, 1, 0), 0), 0)
+    low = np.where(whole < 150, low, 0)
+    none = np.where(out == 0, 1, low)
     by_z = psi_step(np.where(none == 1, 1, z), np.where(none == 1, 0, m))
     slope = slope_of_rgamma(np.where(none == 1, z, 1))
-    scale = special.gamma(np.where(none == 1, z + m, 1))
-    return np.where(none == 1, scale * slope, out * by_z), np.where(none == 1, 0, out * special.psi(z + m))
+    scale = special.gamma(np.where(none == 1, whole, 1))
+    part = special.rgamma(np.where(low == 1, z, 1)) * special.psi(np.where(low == 1, whole, 1))
+    at_z = scale * (slope + np.where(low == 1, part, 0))
+    return np.where(none == 1, at_z, out * by_z), np.where(out == 0, 0, out * special.psi(whole))
 
 
 # ---------------------------------------------------------------- incomplete gamma functions
@@ -182,6 +207,17 @@ def density_of_gamma(a, x):
     return np.where(
         end == 1, at_end, special.igam_fac(a, np.where(end == 1, 1, x)) / np.where(end == 1, 1, x)
     )
+
+
+@elementwise(forward=density_of_gamma)
+def gamma_density(a, x, out):
+    """That density; the two terms of the quotient's derivative cancel where x is small."""
+    end = np.where(x == 0, 1, 0)
+    y = np.where(end == 1, 1, x)
+    below = np.where(a < 1, -np.inf, np.where(a == 1, -1, np.inf))
+    at_end = np.where(a < 2, below, np.where(a == 2, 1, 0))
+    by_a = np.where(end == 1, np.where(a > 1, 0, -np.inf), out * (np.log(y) - special.psi(a)))
+    return by_a, np.where(end == 1, at_end, out * ((a - 1 - x) / y))
 
 
 def _of_series(a: Any, x: Any) -> Any:
