@@ -124,8 +124,8 @@ def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
         return copy(data) if dtype is None else astype(copy(data), dtype)  # type: ignore[no-any-return]
     if not contains_tensor(data):
         return tensor(data, dtype)
-    result = np.stack([_nested(item) for item in data])
-    return result if dtype is None else astype(result, dtype)  # type: ignore[no-any-return]
+    result: Any = np.stack([_nested(item) for item in data])
+    return result if dtype is None else astype(result, dtype)
 
 
 def _nested(data: Operand) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation.events import learner, methods
-from tapegrad.compilation.memory.pages import LARGE
+from tapegrad.compilation.memory import pages
 from tapegrad.compilation.paths.matching import Matcher
 from tapegrad.core.dispatch import COPIED
 from tapegrad.kernels import abi
@@ -389,7 +389,7 @@ def test_values_that_rows_do_not_give_are_those_of_the_call_that_is_learned_from
     both(f, [(np.array([0.3, 0.7, 1.5, 2.0]) + 0.1 * k, k) for k in range(14)])
 
 
-@pytest.mark.parametrize("n", [LARGE // 8 - 1, LARGE // 8, LARGE // 8 + 1])
+@pytest.mark.parametrize("n", [pages.LARGE // 8 + k for k in (-1, 0, 1)])
 @pytest.mark.parametrize("text", ["np.modf(y)[0]", "np.frexp(y)[0]", "np.ldexp(y, 3)", "np.nextafter(y, 9)"])
 def test_large_values_that_ops_do_not_give(n, text):
     """They are recorded as products, by which no program computes them; one call is learned from."""
@@ -573,7 +573,7 @@ def test_what_compiled_code_records_it_lists(n, monkeypatch):
     monkeypatch.setattr(learner.Learner, "note", told)
     compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
     for k in range(20):
-        x = np.linspace(-1.0, 2.0, LARGE // 8 + 2 * n) * (1.0 + 0.1 * k)
+        x = np.linspace(-1.0, 2.0, pages.KEPT // 8 + 2 * n) * (1.0 + 0.1 * k)
         found, wanted = compiled.value_and_grad(x, k), recorded(x, k)
         assert found[0] == wanted[0]
         np.testing.assert_allclose(found[1], wanted[1], rtol=1e-13)
