@@ -125,7 +125,7 @@ def array(data: Any, dtype: DTypeLike | None = None) -> Tensor:
     if not contains_tensor(data):
         return tensor(data, dtype)
     result: Any = np.stack([_nested(item) for item in data])
-    return result if dtype is None else astype(result, dtype)
+    return result if dtype is None else astype(result, dtype)  # type: ignore[no-any-return]
 
 
 def _nested(data: Operand) -> Any:
