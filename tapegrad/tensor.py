@@ -28,6 +28,7 @@ from tapegrad.core.base import (
     join,
     like_of,
     needs_derivative,
+    number_seen,
     refresh_history,
     renew,
     requires_grad,
@@ -395,7 +396,7 @@ class Tensor(ArrayMethods):
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
         if self.ndim == 0:
-            return with_metadata(wrap(np.array(self._v)[()]), (self,), True)
+            return with_metadata(wrap(np.array(number_seen(self))[()]), (self,), True)
         value = self._v
         return with_metadata(join(self, wrap(value.view()), value, True), (self,), True)
 
@@ -593,7 +594,7 @@ class Tensor(ArrayMethods):
     def _one(self, what: str, advice: str = "") -> Any:
         if self.size != 1:
             raise ValueError(f"{what} needs one element, found shape {self.shape}{advice}")
-        return self._v.item()
+        return number_seen(self).item()
 
     def __bool__(self) -> bool:
         if self.size != 1:

@@ -132,7 +132,7 @@ SHAPES = [
     ("stack", "VW", lambda m, x, y: m.stack([x, y])),
     ("stack, axis", "VW", lambda m, x, y: m.stack([x, y], axis=1)),
     ("stack, scalars", "SV", lambda m, x, y: m.stack([x, y[0], x, y[1]])),
-    ("unpack", "V", lambda m, x: m.stack([*x])),
+    ("stack, unpacked", "V", lambda m, x: m.stack([*x])),
     ("hstack", "VW", lambda m, x, y: m.hstack([x, y])),
     ("vstack", "VW", lambda m, x, y: m.vstack([x, y])),
     ("dstack", "VW", lambda m, x, y: m.dstack([x, y])),

@@ -15,10 +15,10 @@ from tapegrad.compilation.events.events import ARGUMENT, RESULT, Source, is_acti
 from tapegrad.compilation.events.learner import Learner
 from tapegrad.compilation.events.passive import COMPARED
 from tapegrad.compilation.paths.path import EVENT_BYTES, Path
-from tapegrad.compilation.programs.decisions import Decision, itself
+from tapegrad.compilation.programs.decisions import Decision
 from tapegrad.compilation.rows.computing import number_of
 from tapegrad.core import compiled_methods
-from tapegrad.core.base import Handle, told, value_of
+from tapegrad.core.base import Handle, itself, told, value_of
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode
 from tapegrad.kernels import abi, programs

@@ -70,8 +70,3 @@ def decision_on(
     kept = [copy.deepcopy(x) if isinstance(x, (list, tuple, np.ndarray)) else x for x in operands]
     events = [x.value + 1 for x in operands if type(x) is Source and x.kind == RESULT]
     return Decision(function, tuple(kept), value, where, max(events, default=0))
-
-
-def itself(x: Any) -> Any:
-    """Return a value that is looked at as it is."""
-    return x
