@@ -119,6 +119,25 @@ def test_errors_of_matrices_are_raised_where_they_come():
 
 
 @pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+def test_a_look_at_a_number_leaves_the_next_operation_to_compiled_code(monkeypatch):
+    """Though the Tensor that had the number stands for the result of the one after that."""
+
+    def f(x):
+        s = x[0]
+        for _ in range(9):
+            s = s * (1.1 if s.item() > 0.0 else 2.0)
+        return s * 2.0
+
+    compiled, asked, expect = tg.compile(f, wait=True), [], Matcher.expect
+    for k in range(8):
+        compiled.value_and_grad(np.array([0.7]) + k)
+    monkeypatch.setattr(Matcher, "expect", lambda *args: asked.append(1) or expect(*args))
+    found, wanted = compiled.value_and_grad(np.array([0.7])), tg.func.value_and_grad(f)(np.array([0.7]))
+    assert found[0] == wanted[0] and np.allclose(found[1], wanted[1], rtol=1e-13, atol=0)
+    assert not asked
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
 def test_a_write_that_is_not_expected_is_asked_for_once(monkeypatch):
     def f(x, k):
         u, v = x * 2.0, x * 3.0
