@@ -342,8 +342,10 @@ class Elementwise(Primitive):
             return ct if partial.constant == 1 else -ct if partial.constant == -1 else ct * partial.constant
         values = {"out": out, "ct": ct}
         for name, x in zip(self.rule.parameters[self.explicit :], inputs, strict=False):
-            as_given = name not in partial.arguments or self.slots[name] in self.unknown
-            values[name] = x if as_given else _promoted(x, ct.dtype)
+            unknown = self.slots[name] in self.unknown
+            if unknown and not is_constant(x):
+                x = x.detach()  # a sweep has recorded it, of constants: of anything else the op was refused
+            values[name] = x if unknown or name not in partial.arguments else _promoted(x, ct.dtype)
         factor = partial.function(*(values[p] for p in self.rule.parameters))
         return factor if self.explicit else ct * _promoted(factor, ct.dtype)
 

@@ -206,8 +206,8 @@ def ive(v, z, out):
     return None, np.where(far == 1, sign * series, near)
 
 
-def _slope_of_kve(v, z):
-    return None, special.kve(v, z) - 0.5 * (special.kve(v - 1, z) + special.kve(v + 1, z))
+def _slope_of_kve(v, z, out):
+    return None, out - 0.5 * (special.kve(v - 1, z) + special.kve(v + 1, z))
 
 
 @declare(unknown=("v",), domain=OF_POSITIVE, of_complex=_slope_of_kve)
