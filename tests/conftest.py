@@ -4,7 +4,6 @@ import atexit
 import gc
 import os
 import shutil
-import sys
 import tempfile
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wait for work by counting
@@ -22,9 +21,6 @@ elif "PYTEST_XDIST_WORKER" not in os.environ:  # else it is there; before tapegr
     os.environ["TAPEGRAD_CACHE"] = tempfile.mkdtemp(prefix="tapegrad-tests-")
     atexit.register(shutil.rmtree, os.environ["TAPEGRAD_CACHE"], ignore_errors=True)
 
-# Processes start by the dozen: where Python is told to keep no bytecode, each compiled all sources anew
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 gc.set_threshold(*gc.get_threshold()[:2], 100)  # what compiles holds what it made, millions of objects
 
