@@ -20,7 +20,6 @@ from tapegrad.core.dispatch import (
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like
-from tapegrad.numpy_api.shapes import NUMBERS
 from tapegrad.numpy_api.tables import any_needs_derivative, tensor_of
 from tapegrad.tensor import Operand, Tensor, is_tensor, tensor
 
@@ -135,4 +134,4 @@ def _nested(data: Operand) -> Any:
         if len(set(shapes)) > 1:
             raise ShapeError(f"array: parts of different shapes {shapes}")
         return np.stack(parts)
-    return data if type(data) in NUMBERS else tensor_of(data)
+    return tensor_of(data) if isinstance(data, (list, tuple)) else data  # as `np.stack` takes the others

@@ -353,10 +353,10 @@ def linspace(
     step = delta / parts if parts > 0 else delta * np.nan
     number = np.arange(float(num)).reshape((-1,) + (1,) * ndim_of(delta))
     number = number.astype(like_of(delta).dtype)
-    found = number * step + start if parts > 0 else number * delta + start
+    found = astype(number * step + start if parts > 0 else number * delta + start, kind)
     if endpoint and num > 1:
-        found = np.where(number == number[-1], astype(stop, kind), astype(found, kind))
-    found = astype(found if axis == 0 else np.moveaxis(found, 0, axis), kind)
+        found = np.where(number == number[-1], astype(stop, kind), found)
+    found = found if axis == 0 else np.moveaxis(found, 0, axis)
     return (found, step) if retstep else found
 
 
