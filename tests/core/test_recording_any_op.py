@@ -21,6 +21,7 @@ from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
 from tapegrad.tape.pool import MIN_BYTES
 from tapegrad.tensor import Tensor
+from tests.finalizers import Cycle, collecting, frozen, no_collection
 from tests.tiers import thinned
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="the portable layout has no compiled methods")
@@ -640,22 +641,19 @@ def test_finalizers_at_every_collection():
 
     wanted = tg.grad(program(), x)[0].numpy()
 
-    class Node:
-        def __init__(self):
-            self.itself, self.y = self, (x * 2.0)[1:].sum()
+    def late(y):
+        tg.grad(y * 3.0, x)
+        (x[2] * x[3]).detach()
 
-        def __del__(self):
-            tg.grad(self.y * 3.0, x)
-            (x[2] * x[3]).detach()
-
-    thresholds = gc.get_threshold()
-    gc.set_threshold(7, 1, 1)
-    try:
-        for _ in range(60):
-            Node()
-            np.testing.assert_allclose(tg.grad(program(), x)[0].numpy(), wanted, rtol=1e-15)
-    finally:
-        gc.set_threshold(*thresholds)
+    ran = []
+    with frozen(), no_collection():
+        for k in range(60):
+            y = (x * 2.0)[1:].sum()
+            Cycle(lambda y=y: ran.append(late(y)))
+            with collecting(1 + k % 7, 1, 1):
+                found = tg.grad(program(), x)[0].numpy()
+            np.testing.assert_allclose(found, wanted, rtol=1e-15)
+    assert len(ran) > 50
 
 
 def some_part(random, shape):
