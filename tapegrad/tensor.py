@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy as _copy
+import functools
 import operator
 import reprlib
 import sys
@@ -179,6 +180,18 @@ def _left_to_tensors() -> bool:
     if above is None or above.f_code.co_name != "__matmul__":
         return False
     return is_sparse(frame.f_locals.get("self"))
+
+
+@functools.cache
+def _tell_numba() -> None:
+    """Let `numba.typeof`, which is about to be asked, say what to do with a Tensor."""
+    from numba.extending import typeof_impl
+
+    typeof_impl.register(Tensor)(_refuse_typeof)
+
+
+def _refuse_typeof(x: Tensor, context: Any) -> NoReturn:
+    raise ValueError("a Tensor: decorate the function with tg.njit, or pass x.detach().numpy()")
 
 
 class Tensor(ArrayMethods):
@@ -536,8 +549,9 @@ class Tensor(ArrayMethods):
 
     @property
     def _numba_type_(self) -> NoReturn:
-        """What Numba asks of an argument, to which it is told here what to do."""
-        raise ValueError("a Tensor: decorate the function with tg.njit, or pass x.detach().numpy()")
+        """What Numba asks of an argument: there is no such type, and what it asks next is told what to do."""
+        _tell_numba()
+        raise AttributeError("a Tensor has no type of Numba's")
 
     def __dlpack__(
         self,

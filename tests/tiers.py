@@ -7,6 +7,7 @@ import pytest
 
 # What the package has is compared with what NumPy has: names and parameters that came or went before are not
 NEWEST_NUMPY = np.lib.NumpyVersion(np.__version__) >= "2.4.0"
+NUMPY_2_5 = np.lib.NumpyVersion(np.__version__) >= "2.5.0"
 with_newest_numpy = pytest.mark.skipif(not NEWEST_NUMPY, reason="an older NumPy has other names")
 
 

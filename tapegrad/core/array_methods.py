@@ -231,9 +231,10 @@ class ArrayMethods(Handle):
         order: str | None = None,
         *,
         stable: bool | None = None,
+        descending: bool | NotGiven | None = NOT_GIVEN,
     ) -> T:
-        """The order that would sort; has no derivative."""
-        return _call(np.argsort, self, axis, kind, order, stable=stable)
+        """The order that would sort, descending from NumPy 2.5 on; has no derivative."""
+        return _call(np.argsort, self, axis, kind, order, stable=stable, descending=descending)
 
     def argpartition(
         self: T,
@@ -246,10 +247,17 @@ class ArrayMethods(Handle):
         return _call(np.argpartition, self, kth, axis, kind, order)
 
     def sort(
-        self, axis: int = -1, kind: str | None = None, order: str | None = None, *, stable: bool | None = None
+        self,
+        axis: int = -1,
+        kind: str | None = None,
+        order: str | None = None,
+        *,
+        stable: bool | None = None,
+        descending: bool | NotGiven | None = NOT_GIVEN,
     ) -> None:
-        """Put the elements in ascending order, in place."""
-        self._take_over(_call(np.sort, self, axis, kind, order, stable=stable), "sort()")
+        """Put the elements in ascending order, or from NumPy 2.5 on in descending order, in place."""
+        new = _call(np.sort, self, axis, kind, order, stable=stable, descending=descending)
+        self._take_over(new, "sort()")
 
     def partition(
         self, kth: int | Sequence[int], axis: int = -1, kind: str = "introselect", order: str | None = None

@@ -83,7 +83,7 @@ def cross(
     axisc: int = -1,
     axis: int | None = None,
 ) -> TensorOrArray:
-    """Vector product along an axis, of vectors of two components the third alone."""
+    """Vector product along an axis, of vectors of two components (as NumPy before 2.5) the third alone."""
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = (_last(tensor_of(x), k, "cross") for x, k in ((a, axisa), (b, axisb)))

@@ -44,13 +44,19 @@ def _order(value: np.ndarray, axis: int) -> TensorOrArray:
 
 @dataclass(frozen=True)
 class Sorted:
-    """Places of elements in ascending order along an axis."""
+    """Places of elements in ascending or descending order along an axis."""
 
     axis: int
+    descending: bool
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Return them, of values."""
-        return _along(x.shape, _order(x, self.axis), self.axis)
+        if self.descending:  # which NumPy knows from 2.5 on
+            how: Any = {"descending": True}
+            order: Any = np.argsort(x, self.axis, stable=True, **how)
+        else:
+            order = _order(x, self.axis)
+        return _along(x.shape, order, self.axis)
 
 
 @dataclass(frozen=True)
@@ -80,14 +86,15 @@ def sort(
     order: Any = None,
     *,
     stable: bool | None = None,
+    descending: bool | None = False,
 ) -> TensorOrArray:
-    """Elements in ascending order along an axis; equal ones keep their order."""
+    """Elements in ascending or descending order along an axis; equal ones keep their order."""
     if order is not None:
         raise ValueError(f"sort: order={reprlib.repr(order)} names fields, and a Tensor has none")
     if axis is None:
         a, axis = reshape(a, (-1,)), 0
     at = axis_of(a, axis, "sort")
-    return in_order(a, Sorted(at))
+    return in_order(a, Sorted(at, bool(descending)))
 
 
 @composed(np.partition, by_shapes=True)

@@ -61,13 +61,19 @@ def typed(ufunc: np.ufunc, inputs: Sequence[Operand], dtype: DType = None, casti
           signature: Any = None, order: str = "K", subok: bool = True) -> Tensor:  # fmt: skip
     """Call a ufunc in the dtypes that NumPy settles on; converting an operand has a derivative."""
     if dtype is not None:
-        signature = (*(None,) * ufunc.nin, *(np.dtype(dtype),) * ufunc.nout)
+        signature = (*(None,) * ufunc.nin, *(dtype_of(dtype),) * ufunc.nout)
     inputs = [operand(x) for x in inputs]
     kinds = [type(x) if type(x) in (int, float) else np.result_type(like_of(x)) for x in inputs]
     wanted = {} if signature is None else {"signature": signature}
     found = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), casting=casting, **wanted)
     inputs = [_cast(x, to) for x, to in zip(inputs, found[: ufunc.nin], strict=True)]
     return UFUNCS[ufunc](*inputs) if any(is_tensor(x) for x in inputs) else ufunc(*inputs)
+
+
+def dtype_of(x: Any) -> np.dtype:
+    """As `np.dtype`, also of a class of those, of which that makes objects."""
+    kind: Any = x
+    return kind() if isinstance(x, type) and issubclass(x, np.dtype) else np.dtype(kind)
 
 
 def _cast(x: Operand, dtype: DTypeLike) -> TensorOrArray:

@@ -124,7 +124,7 @@ def test_the_call_that_is_learned_from_does_not_wait_for_the_thread(monkeypatch)
 def test_what_takes_long_begins_later(monkeypatch):
     """Until then calls share the lock with nobody; what was asked for behind it, and takes less, is done."""
     long, short, waited = tg.compile(energy), tg.compile(energy), []
-    monkeypatch.setattr(learning, "SECONDS", 0.1)  # of three operations
+    monkeypatch.setattr(learning, "SECONDS", 0.5)  # of three operations
     for _ in range(2):
         agree(long, energy, X)
     monkeypatch.undo()

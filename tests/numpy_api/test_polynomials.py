@@ -69,7 +69,7 @@ def test_polyfit_of_what_is_badly_conditioned():
     y = np.sin(x)
     leaf = tg.tensor(y, requires_grad=True)
     fit = np.polyval(np.polyfit(leaf, y, 1), 0.3), np.polyfit(x - 100, leaf, 7)
-    np.testing.assert_allclose(fit[1].detach().numpy(), np.polyfit(x - 100, y, 7), rtol=1e-6)
+    np.testing.assert_allclose(fit[1].detach().numpy(), np.polyfit(x - 100, y, 7), rtol=1e-5)
     (g,) = tg.grad(fit[1][-1], leaf)
     exact = np.linalg.pinv(np.vander(x - 100, 8))[-1]
     np.testing.assert_allclose(g.numpy(), exact, rtol=1e-6, atol=1e-9)

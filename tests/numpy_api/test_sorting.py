@@ -5,6 +5,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import errors
+from tests.tiers import NUMPY_2_5
 
 from .rows import check
 
@@ -83,6 +84,19 @@ def test_sort_ties_are_stable():
     x = leaf(2.0, 1.0, 2.0, 1.0)
     (g,) = tg.grad(np.sum(np.sort(x) * np.array([1.0, 2.0, 3.0, 4.0])), x)
     assert g.tolist() == [3.0, 1.0, 4.0, 2.0]
+
+
+@pytest.mark.skipif(not NUMPY_2_5, reason="NumPy sorts in ascending order only")
+def test_descending_order(random):
+    check(lambda x: np.sort(x, axis=0, descending=True) * np.sort(x, None, descending=False)[0], [A], random)
+    values = np.array([2.0, np.nan, 1.0, 2.0, -0.0, 0.0])
+    x = tg.tensor(values, requires_grad=True)
+    (g,) = tg.grad(np.sum(np.sort(x, descending=True)[:4] * np.arange(1.0, 5.0)), x)
+    assert g.tolist() == [1.0, 0.0, 3.0, 2.0, 4.0, 0.0]  # equal ones keep their order, nan is last
+    y = x * 1.0
+    y.sort(descending=True)
+    np.testing.assert_array_equal(y.detach().numpy(), np.sort(values, descending=True))
+    assert x.argsort(descending=True, stable=True).tolist() == [0, 3, 2, 4, 5, 1]
 
 
 def test_nan_is_sorted_last():

@@ -122,9 +122,16 @@ def by_complex_step(case: Case) -> dict[int, Any]:
             moved = operands[k].copy()
             moved.reshape(-1)[j] += 1j * TINY
             columns.append(np.ravel(case.smooth(*operands[:k], moved, *operands[k + 1 :])).imag / TINY)
-        rows = numbers(case.reference(*case.values)).size
-        found[k] = np.array(columns).reshape(operands[k].size, rows).T
+        found[k] = _columns(case, operands[k].size, columns)
     return found
+
+
+def _columns(case: Case, size: int, columns: list[Any]) -> Any:
+    """Derivatives of real numbers, as those of the result, which may have their type or a complex one."""
+    result = np.asarray(case.reference(*case.values))
+    if result.dtype.kind == "c":
+        columns = [numbers(column.astype(complex)) for column in columns]
+    return np.array(columns).reshape(size, numbers(result).size).T
 
 
 def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:
@@ -144,8 +151,7 @@ def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:
                 moved[k].reshape(-1)[j] += 1j * TINY
                 total = total + weight * np.ravel(case.smooth(*moved)).imag
             columns.append(total / TINY / STEP)
-        rows = numbers(case.reference(*case.values)).size
-        found[k] = np.array(columns).reshape(operands[k].size, rows).T
+        found[k] = _columns(case, operands[k].size, columns)
     return found
 
 

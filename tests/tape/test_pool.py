@@ -94,11 +94,12 @@ def test_alone():
 
 
 def test_reference_counts_are_known_under_a_tracer():
-    """One that reads the locals of every frame, which adds references."""
+    """One that reads the locals of frames, which adds references; those of modules make CPython 3.12 fail."""
     code = """
 import sys
 def trace(frame, event, argument):
-    frame.f_locals
+    if frame.f_code.co_name != "<module>":
+        frame.f_locals
     return trace
 sys.settrace(trace)
 import tapegrad as tg

@@ -181,7 +181,7 @@ class State:
         elif kind is functools.partial:
             self._walk_all((x.func, x.args, x.keywords), where)
         elif kind in (property, staticmethod, classmethod):
-            self._walk_all(_functions_in(x), where)
+            self._walk_all(_parts_of(x), where)
         elif kind is FunctionType or kind in FUNCTIONS or kind is type:
             if kind is BuiltinFunctionType and type(x.__self__) is not ModuleType:
                 self._walk(x.__self__, f"{x.__name__} of {where}")  # as of a method of a list
@@ -292,13 +292,19 @@ def _nested(code: CodeType) -> Iterable[CodeType]:
             yield from _nested(part)
 
 
-def _functions_in(x: Any) -> list[FunctionType]:
-    """Functions in a member of a class."""
+def _parts_of(x: Any) -> tuple[Any, ...]:
+    """What a member of a class calls."""
     if type(x) in (staticmethod, classmethod):
-        x = x.__func__
-    parts = (x.fget, x.fset, x.fdel) if type(x) is property else (x,)
+        return (x.__func__,)
+    return (x.fget, x.fset, x.fdel) if type(x) is property else (x,)
+
+
+def _functions_in(x: Any) -> list[FunctionType]:
+    """Functions of the user's in a member of a class."""
     return [
-        part for part in parts if type(part) is FunctionType and not is_library(part.__code__.co_filename)
+        part
+        for part in _parts_of(x)
+        if type(part) is FunctionType and not is_library(part.__code__.co_filename)
     ]
 
 
