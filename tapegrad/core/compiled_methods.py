@@ -20,6 +20,7 @@ from tapegrad import config
 from tapegrad.core import dispatch, expected, grad_mode, inplace
 from tapegrad.core.base import Extra, Handle, Operand, join
 from tapegrad.core.dispatch import record
+from tapegrad.core.functions import ANSWERED
 from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi, extensions, machine, table
@@ -39,6 +40,8 @@ METHODS = {  # in the order of `kernels.replay.recording.methods`
     "__rmul__": METH_O, "__truediv__": METH_O, "__rtruediv__": METH_O, "__neg__": METH_NOARGS,
     "__abs__": METH_NOARGS, "__pow__": METH_O, "__array_ufunc__": METH_FASTCALL_KEYWORDS,
     "__getitem__": METH_O, "__matmul__": METH_O, "__rmatmul__": METH_O, "__array_function__": METH_FASTCALL,
+    "item": METH_FASTCALL, "detach": METH_NOARGS, "__float__": METH_NOARGS, "__int__": METH_NOARGS,
+    "__index__": METH_NOARGS,
 }  # fmt: skip
 COMPARE, TRUTH = 67, 9  # numbers of slots in CPython's stable ABI
 # Slots of the type, through which operators call them, without looking for a method, in the order there:
@@ -233,9 +236,11 @@ def _objects(kind: type[Handle], sheets: np.ndarray) -> dict[int, Any]:
         layout.SHADOW: pool.shadow, layout.EMPTY_LIKE: pool.empty_like, layout.OUT_NAMES: ("out",),
         layout.LEAF_OPCODE: LEAF, layout.LINK_OPCODE: LINK, layout.CURRENT_TAPE: tapes.current,
         layout.NEWEST_TAPE: tapes.newest,
-        layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra,
-        layout.JOIN: join, layout.INTEGER: np.dtype(np.int64), layout.ERROR_MODE: forward.error_mode,
-        layout.WARNINGS: vars(warnings),
+        layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra, layout.JOIN: join,
+        layout.ANSWERED: ANSWERED, layout.ITEM: TWINS["item"], layout.DETACH: TWINS["detach"],
+        layout.AS_FLOAT: TWINS["__float__"], layout.AS_INT: TWINS["__int__"],
+        layout.AS_INDEX: TWINS["__index__"], layout.INTEGER: np.dtype(np.int64),
+        layout.ERROR_MODE: forward.error_mode, layout.WARNINGS: vars(warnings),
         layout.NUMPY_TRUE: np.True_, layout.NUMPY_FALSE: np.False_, layout.DICT_TYPE: dict,
     } | {place: sys.intern(text) for place, text in TEXTS.items()}  # fmt: skip
 

@@ -11,6 +11,7 @@ Function: TypeAlias = Callable[..., Any]
 UFUNCS: dict[Any, Function] = {}
 FUNCTIONS: dict[Any, Function] = {}
 PLAIN: set[Any] = set()  # those that have no derivative, or a derivative of zero: plain values answer
+ANSWERED: dict[Any, None] = {}  # those of these to which plain values are all that there is
 OF_VALUES: set[Any] = set()  # those of this package without a derivative; all arguments are operands
 BY_SHAPES: set[Any] = set()  # those that apply the same ops to all values of the same shapes and dtypes
 

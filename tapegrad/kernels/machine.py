@@ -60,8 +60,8 @@ def enter(address, what, state, extra, more):
 # sweep's; those that are in a checked build.
 QUICK = ("recording", "matching", "operands", "admitting", "values", "committing", "unrecorded", "comparing")
 TRUSTED = (
-    *QUICK, "words", "any_op", "parts", "gradients", "suspending", "adopting", "watching", "loops", "memory",
-    "unchanged", "entry",
+    *QUICK, "words", "any_op", "parts", "gradients", "suspending", "adopting", "watching", "looking", "loops",
+    "memory", "unchanged", "entry",
 )  # fmt: skip
 CHECKED = ("reading", "records", "links", "sweep", "tapes", "stream", "templates", "recurrences", "functions")
 OFFERED = (  # functions that `tapegrad.kernels.extensions` call

@@ -32,7 +32,7 @@ from tapegrad.core.dispatch import (
     tensors_in,
     with_metadata,
 )
-from tapegrad.core.functions import BY_SHAPES, FUNCTIONS, PLAIN
+from tapegrad.core.functions import ANSWERED, BY_SHAPES, FUNCTIONS, PLAIN
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
@@ -43,6 +43,7 @@ def answer(*functions: Any) -> None:
     """Let NumPy answer for these functions from plain values."""
     for f in functions:
         PLAIN.add(f)
+        ANSWERED[f] = None
         FUNCTIONS[f] = lambda *args, _f=f, **kwargs: plainly(_f, args, kwargs)
 
 

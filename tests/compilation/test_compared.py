@@ -16,7 +16,7 @@ from tapegrad.numpy_api import tables
 from tests.tiers import every
 
 TABLE = np.arange(96.0).reshape(4, 8, 3) * 0.1
-IN_PYTHON = "call", "expect", "expect_flat", "part", "match", "write"
+IN_PYTHON = "call", "expect", "expect_flat", "part", "match", "write", "compute", "decide"
 COMPARED = {
     "methods": "s = X.sum() + X.mean(axis=0)[1] + X.max() * X.min() + X.prod(1)[0]",
     "shapes": "s = X.reshape(2, 8)[0, 1] + X.reshape((X.shape[0], 2, 2))[0, 1, 1] + X.ravel()[3] + X.T[0, 1]",
@@ -50,6 +50,10 @@ COMPARED = {
     "copies": "V = X.copy(); V[0] = 1.0; W = Y.clone(); s = (V * W.astype(float))[0, 1] + V.flatten()[5]",
     "places": "s = X[np.array([2, 0])][1, 1] + X[0][np.array([True, False, True, True])].sum() * s",
     "remainders": "s = (X % 0.3 + 2.5 % Y)[1, 2]",
+    "looks at arrays": "s = s * (2.0 if np.isfinite(X).all() and np.any(Y > 0.0) and (Y > 0).all() else 3.0)",
+    "places looked at": "s = X[0][np.argmax(X[1])] * Y[1, int(Y[1].argmin())] + A[1, np.argmax(Y[2])]",
+    "numbers looked at": "s = s * s.item() + s * float(s.detach()) + s * int(np.count_nonzero(X > 0.5))",
+    "functions asked": "s = X[0, int(np.argsort(X)[1, 2])] if np.allclose(X, Y, atol=1e9) else s",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """
@@ -765,3 +769,29 @@ def test_norms_add_up_in_the_order_of_recording(axes):
     for k in range(12):
         x = np.random.default_rng(k).normal(size=60)
         assert compiled(x) == recorded(x)[0]
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+def test_looks_that_do_not_come_make_no_other_way():
+    def f(x, k):
+        for j in range(3):
+            x = x * 1.5
+            if (k >> j) & 1:
+                assert np.isfinite(x).all() and not np.any(x > 1e9) and np.argmax(x) == 3
+        return np.sum(x * x)
+
+    compiled = both(f, [(V + 0.1 * k, 7 if k < 3 else k % 8) for k in range(19)])
+    assert [way.calls for kind in compiled.explain().kinds for way in kind.ways] == [17]
+
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+def test_numbers_that_are_kept_do_not_end_a_program():
+    kept = []
+
+    def f(x):
+        kept.append(np.argmax(x))
+        return np.sum(x * x) * (2.0 if np.any(x > 1.0) else 3.0)
+
+    compiled = both(f, [(V + 0.01 * k,) for k in range(24)])
+    assert [way.calls for kind in compiled.explain().kinds for way in kind.ways] == [22]
+    assert all(i.item() == 3 and type(i) is tg.Tensor for i in kept)

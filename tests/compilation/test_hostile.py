@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     hostile_compared,
     hostile_complex,
     hostile_factors,
+    hostile_looks,
     hostile_masks,
     hostile_numpy,
     hostile_python,

@@ -682,6 +682,40 @@ def test_threads_that_differentiate_one_result():
     assert not wrong
 
 
+def seen(x):
+    """What Python gets of a number, by all ways, or the error."""
+    found = []
+    ways = Tensor.item, float, int, operator.index, bool, lambda x: x.item(0), lambda x: x.detach().item()
+    for look in ways:
+        try:
+            out = look(x)
+            found.append((type(out), repr(out)))
+        except Exception as error:
+            found.append((type(error), str(error)))
+    return found
+
+
+def test_numbers_are_seen_as_by_the_twins(monkeypatch):
+    values = 0.1, -0.0, np.nan, 7, -(2**62), True, np.float32(0.1), np.int8(3), 1j, [2.0], [1, 2]
+    tensors = [tg.tensor(np.asarray(value)[()]) for value in values]
+    tensors += [leaf(0.1), leaf(0.1) * 3.0, leaf(np.float32(0.1)) * 3.0, tg.tensor(np.arange(3.0))[1]]
+
+    def outcome():
+        with tg.no_grad():
+            found = [*map(seen, tensors)]
+        with tg.inference_mode():
+            found += [*map(seen, tensors)]
+        return [*map(seen, tensors), *found]
+
+    (found, kept), count = (outcome(), [sys.getrefcount(x) for x in tensors]), 100
+    for _ in range(count):
+        outcome()
+    assert kept == [sys.getrefcount(x) for x in tensors] and sys.getrefcount(False) < 1 << 31
+    for name, twin in compiled_methods.TWINS.items():
+        monkeypatch.setattr(Tensor, name, twin)
+    assert found == outcome()
+
+
 def test_methods_read_like_methods():
     assert Tensor.__mul__.__name__ == "__mul__"
     assert leaf(2.0).__mul__(3.0).item() == 6.0

@@ -83,6 +83,7 @@ class Learner:
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
         self._compared: list[Any] = []  # such Tensors, by compiled code, each with the number of its entry
         self._reason = ""
+        self.ours: Callable[[], Iterable[Handle]] = tuple  # Tensors that whoever leaves a path for this holds
         self._parts = 0  # how often a function of NumPy's was more than its operations
         self._given_at = -1  # where an operation is listed whose value is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
@@ -160,7 +161,15 @@ class Learner:
             self._histories,
             held,
             originals,
+            self._kept(),
         )
+
+    def _kept(self) -> set[History]:
+        """What tells Tensors without a history that others hold when the call has ended."""
+        self._take_compared()
+        ours = Counter(map(id, self.ours()))
+        flat = self._flat.values()
+        return {x.history for x in flat if getrefcount(x.handle) - 2 > ours[id(x.handle)]}
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any

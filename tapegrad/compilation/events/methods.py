@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.core import expected
 from tapegrad.core.array_methods import ArrayMethods
-from tapegrad.core.functions import BY_SHAPES
+from tapegrad.core.functions import ANSWERED, BY_SHAPES
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
@@ -28,7 +28,7 @@ def install() -> None:
     """Let programs see calls of the methods, from the first `tapegrad.compile` on: it takes a little time."""
     if MEANT:
         return
-    one_op = BY_SHAPES.union(*(op.functions for op in REGISTRY.values()))
+    one_op = BY_SHAPES.union(ANSWERED, *(op.functions for op in REGISTRY.values()))
     for name, found in [*vars(ArrayMethods).items(), *vars(Tensor).items()]:
         meant: Any = OTHER_NAMES.get(name, getattr(np, name, None))
         if name.startswith("_") or meant not in one_op:

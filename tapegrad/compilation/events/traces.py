@@ -69,6 +69,8 @@ class Trace(NamedTuple):
         How many bytes all that has.
     originals
         Of copies of very large arrays that the call has brought, by their ids, whose memory was copied.
+    kept
+        What tells Tensors without a history that others hold at the end of the call.
     """
 
     listing: Listing
@@ -81,12 +83,16 @@ class Trace(NamedTuple):
     histories: list[History]
     held: int
     originals: dict[int, weakref.ref[np.ndarray]]
+    kept: set[History]
 
-    def events(self, found: History) -> tuple[Events, int]:
-        """Return the operations, and the number of that which gave a Tensor; the listing is used up."""
+    def events(self, found: History, looks: bool = True) -> tuple[Events, int]:
+        """Return the operations, and the number of that which gave a Tensor; the listing is used up.
+
+        With numbers that are but looked at, if Python `looks` at them at each call.
+        """
         known = _Found(self.histories)
         owners: dict[Any, int] = {}  # the numbers of the events that gave the Tensors, before any write
-        used = _used(self.listing) if FLAT in self.listing.serials() else set()
+        used = _used(self.listing, self.kept, looks) if FLAT in self.listing.serials() else set()
         events = Events((), memory.is_long(_number_of_events(self.listing, used)))
         numbers = array("q")  # of events, by those of the operations listed
         special = {*self.writes, *self.several, *self.orders, *self.told}
@@ -164,16 +170,25 @@ def _compared(op: Passive, sources: Sequence[Source]) -> Called:
     return Called(op.functions[0], tuple(given), {})
 
 
-def _used(listing: Listing) -> set[History]:
-    """What tells Tensors that operations with a derivative need, directly or not, or give beside them."""
+def _used(listing: Listing, kept: Collection[History], looks: bool) -> set[History]:
+    """What tells Tensors that operations with a derivative need, directly or not, or numbers looked at."""
     used: set[History] = set()
     for k in range(len(listing) - 1, -1, -1):
         background.pause()
         listed = listing[k]
         history = listed.history
-        if history.serial != FLAT or history in used or OF_VALUES.intersection(listed.op.functions):
+        seen = (looks and _is_looked_at(listed, kept)) or OF_VALUES.intersection(listed.op.functions)
+        if history.serial != FLAT or history in used or seen:
             used.update([history, *(x for x in listed.operands if type(x) is History)])
     return used
+
+
+def _is_looked_at(listed: Listed, kept: Collection[History]) -> bool:
+    """Whether it is a number without a derivative, to be looked at; one that is kept is no program's.
+
+    Compiled code compares numbers at once, which takes less.
+    """
+    return listed.by_python and listed.value.ndim == 0 and listed.history not in kept
 
 
 class _Found:

@@ -102,6 +102,7 @@ class Follower:
         self._raising: Any = None
         self._changes: list[tuple[int, Any]] = []  # of the handling in the call at work, by events
         self.reported, self.warns = 0, False
+        self._missed: set[int] = set()  # events that the call at work has not had, if it says so
         self._ids, self._numbers = array("q"), array("q")  # of Tensors APART from none before, and which
         self._known = 0  # of the events recorded again
         self._apart = False  # whether each event has a Tensor of its own
@@ -182,12 +183,16 @@ class Follower:
         state[NEXT_EVENT], state[layout.FIRST_EVENT] = path.begin + EVENT_BYTES * k, path.begin
         if self.see_value is not None:  # compiled code finds no numbers, not those computed already either
             state[layout.FIRST_EVENT] = path.end
-        by_python = path.program.rows.calls or self.see_value is not None
-        state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
+        state[layout.RUN_WORDS_AT] = path.program.rows.at if self.see_value is None else 0
+        self._raise_in_calls()
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
         result = path.comparison.handle(Source(RESULT, path.result))
         state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(result)
         self.ready = path if self.see_value is None else None
+
+    def _raise_in_calls(self) -> None:
+        """Let compiled code run rows that call functions where these raise errors of numbers."""
+        self.state[layout.RAISING] = id(self._raising) if self.program.rows.calls else 0
 
     @property
     def _computed(self) -> int:
@@ -289,6 +294,9 @@ class Follower:
         before = self._operands
         self._operands = before | {id(x) for x in operands}
         sources = [self._source(x) if self.is_mine(x) else value_of(x) for x in operands]
+        for source in sources:
+            if type(source) is Source and not self.left:
+                self.path.know_array(source)
         try:
             found = told(function, operands, seen)
         finally:

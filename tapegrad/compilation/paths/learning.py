@@ -43,8 +43,8 @@ class Learning:
         How many, of the latest, went a way that is known, as they had left it for another reason.
     reason
         Why the latest of them has given no path.
-    in_place
-        Whether large arrays that calls bring may be read in place: Python runs at each call.
+    runs_python
+        Whether Python runs at each call: it looks at numbers, and large arrays may be read in place.
     gone
         Whether the function is gone.
     at_once
@@ -55,8 +55,8 @@ class Learning:
         Whether large arguments of the latest call are gone.
     """
 
-    def __init__(self, matcher: Matcher, wait: bool, at_once: bool, in_place: bool = False) -> None:
-        self.matcher, self.wait, self.at_once, self.in_place = matcher, wait, at_once, in_place
+    def __init__(self, matcher: Matcher, wait: bool, at_once: bool, runs_python: bool = False) -> None:
+        self.matcher, self.wait, self.at_once, self.runs_python = matcher, wait, at_once, runs_python
         self.tasks: deque[Callable[[], None]] = deque()
         self.attempts, self.reason, self.gone = 0, "", False
         self.known = 0
@@ -207,7 +207,7 @@ class Learning:
     def _make(self, trace: Trace, history: History) -> None:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
-        events, result = trace.events(history)
+        events, result = trace.events(history, self.runs_python)
         for k, event in events.unusual():
             if event.order is not None:
                 events[k] = in_order(event)
@@ -221,7 +221,7 @@ class Learning:
         if large:
             trim()  # what recorded calls have left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
-        passing = [at for at, x in trace.originals.items() if self.in_place and x() is None]
+        passing = [at for at, x in trace.originals.items() if self.runs_python and x() is None]
         program = Program(events, given, [path.program for path in paths], passing=passing)
         self.matcher.add(Path(program, result, self.wait))
         if large:

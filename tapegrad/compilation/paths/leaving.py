@@ -60,6 +60,8 @@ class Leaver(Follower):
             self._known = self.position
             known = sum(len(path.program.events) for path in self.paths)
             self.learner = Learner(known) if self._learns() else None
+            if self.learner is not None:
+                self.learner.ours = self._ours
             self.end()
             self.left = True
             self._outdate()
@@ -103,7 +105,11 @@ class Leaver(Follower):
                 if learner is not None:
                     learner.add(argument)
         self.learner, owners = learner, self.program.owners
+        missed = self._missed if self.state[layout.MISSED] else ()
         for j in range(len(self._recorded), self._known):
+            if j in missed:
+                self._recorded.append(Tensor())
+                continue
             event = self.program.events[j]
             operands = [self._real(j, q, source) for q, source in enumerate(event.operands)]
             error_mode.set(self._handling_of(j))
@@ -146,6 +152,10 @@ class Leaver(Follower):
         flat = () if self.learner is None else self.learner.flat()
         ours = self.results, self.arguments, self._recorded, (self._pending,), self._filled, self._shown
         return held(seen, chain(*ours, flat), but)
+
+    def _ours(self) -> Iterator[Handle]:
+        """Tensors that are held here of what was recorded."""
+        return chain(self.results, self._recorded)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""

@@ -55,7 +55,7 @@ class Matcher(Leaver):
     def restart(self, given: Sequence[Any]) -> None:
         """Take other arguments for the path at hand; what else the latest call has brought is still there."""
         self.left = self._warned = False
-        self.state[layout.COMPUTED] = self.state[layout.SEEN] = 0
+        self.state[layout.COMPUTED] = self.state[layout.SEEN] = self.state[layout.MISSED] = 0
         places = self.program.places
         for k, x in enumerate(given):
             places[k][...] = x._v if isinstance(x, Handle) else x
@@ -65,6 +65,7 @@ class Matcher(Leaver):
             self.reported, self._raising, _ = forward.reported(handling, self.warns)
             self.state[layout.ERRORS_AT_FIRST] = id(handling)
             self.state[layout.ERRORS_REPORTED] = self.reported
+            self._raise_in_calls()
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
         self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = told_by()
         self.telling[:] = warnings.filters, getattr(warnings, SHOW, None)
@@ -80,7 +81,7 @@ class Matcher(Leaver):
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
         if self.left or _enabled.get() is not self.mode:
             return None
-        k = self.position
+        k = self._position_of(op)
         if op is POWER or not self._is_handled():
             return None
         if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
@@ -109,8 +110,25 @@ class Matcher(Leaver):
 
     def _pass(self, k: int) -> Tensor:
         """The Tensor of the event that has come."""
-        self.state[NEXT_EVENT] += EVENT_BYTES
+        self._go_behind(k)
         return self.tensor(k)
+
+    def _go_behind(self, k: int, count: int = 1) -> None:
+        """Expect what comes behind so many events from one on, which have come."""
+        missed = range(self.position, k)
+        if missed:
+            if not self.state[layout.MISSED]:
+                self._missed.clear()
+            self._missed.update(missed)
+            self.state[layout.MISSED] = 1
+        self.state[NEXT_EVENT] = self.path.begin + EVENT_BYTES * (k + count)
+
+    def _position_of(self, op: Operation | None) -> int:
+        """Where an op is expected: at the next event, or behind some that are but looked at."""
+        k, looks, ops = self.position, self.path.looks, self.program.events.ops
+        while k in looks and ops[k] is not op:
+            k += 1
+        return k
 
     def _are_free(self, k: int, count: int = 1) -> bool:
         """Whether nobody has the Tensors that stand for so many events from one on; else the call leaves.
@@ -152,7 +170,7 @@ class Matcher(Leaver):
         """Let nobody be told that the operands of an op are looked at while it is computed, if rows could."""
         if self.see_value is None or self.left or _enabled.get() is not self.mode:
             return
-        if self._is_computed_by_rows(self.position, op):
+        if self._is_computed_by_rows(self._position_of(op), op):
             self._operands = {id(x) for x in operands}
 
     def _is_computed_by_rows(self, k: int, op: Operation) -> bool:
@@ -189,6 +207,9 @@ class Matcher(Leaver):
         k = self.position
         if k < len(self.program.events) and _enabled.get() is self.mode:
             known = self.path.comparison.known_call(k)
+            while k in self.path.looks and (known is None or known.function is not function):
+                k += 1
+                known = self.path.comparison.known_call(k) if k < len(self.program.events) else None
             if (
                 known is not None
                 and not known.writes
@@ -206,13 +227,13 @@ class Matcher(Leaver):
                 if not self._are_free(k, known.events):
                     return self.call(function, how, args, kwargs)
                 self.path.comparison.restore(k, known)
-                self.state[layout.NEXT_EVENT] += EVENT_BYTES * known.events
+                self._go_behind(k, known.events)
                 return self.path.comparison.results(k, known)
         return how(*args, **kwargs)
 
     def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
-        k = self.position
+        k = self._position_of(None)
         if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
             return None
         event = self.program.events[k]
@@ -239,7 +260,7 @@ class Matcher(Leaver):
             return self.learner.match(op, value, operands, attrs)
         if self.left or not any(map(self.is_mine, operands)):
             return None
-        k = self.position
+        k = self._position_of(op)
         found = None
         if _enabled.get() is self.mode:
             found = self.path.comparison.expects(k, op, value, operands, attrs or {}) or self._other(
@@ -277,7 +298,7 @@ class Matcher(Leaver):
 
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
-        k = self.position
+        k = self._position_of(None)
         if self.left or _enabled.get() is not self.mode or not self._is_handled():
             return False
         found = self.program.written.get(k)
@@ -293,7 +314,7 @@ class Matcher(Leaver):
                 return False
         if self._filled:
             self._forget(x, self.tensor(k))
-        self.state[NEXT_EVENT] += EVENT_BYTES * count
+        self._go_behind(k, count)
         return True
 
     def _is_there(self, k: int, x: Handle, index: Any, new: Any) -> bool:
@@ -349,9 +370,9 @@ class Matcher(Leaver):
         """Whether a call that has returned this has followed a path to its end."""
         if self.left:
             return False
-        if self.state[layout.NEXT_EVENT] == self.path.end and self._is_result(self.path, found):
+        k = self._position_of(None)
+        if k == len(self.program.events) and self._is_result(self.path, found):
             return True
-        k = self.position
         for path in self.paths:  # one that ends here
             if len(path.program.events) == k and self._is_result(path, found) and self._has_begun(path, k):
                 self._follow(path, k)

@@ -11,11 +11,12 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
-from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Source
+from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Events, Source
+from tapegrad.compilation.events.passive import Passive
 from tapegrad.compilation.events.varying import TAKE
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory.pages import LARGE, is_long, trim
-from tapegrad.compilation.paths.comparison import KINDS, Comparison
+from tapegrad.compilation.paths.comparison import Comparison
 from tapegrad.compilation.paths.waiting import Waiting
 from tapegrad.compilation.plans.planning import WARM, Planning
 from tapegrad.compilation.programs.program import Program
@@ -39,6 +40,7 @@ SOME_WORDS = 1024 * layout.EVENT_SIZE
 Alike = tuple[int, ...]  # words that events share
 Compared = tuple[tuple[Address, int, int], tuple[Address, Address]]
 NOTHING: Alike = (0,) * layout.ALIKE_WORDS
+LOOKED_AT = {np.dtype(c) for c in "dfq?"}  # dtypes of numbers that compiled code looks at
 NO_OP = 1  # no address of one: compiled code leaves the event to Python
 UNTRIED: Any = object()
 
@@ -138,6 +140,8 @@ class Path(Computation):
         A function that gives the value as the caller is to have it.
     wait
         Whether a call waits for its plan.
+    looks
+        The events that a call need not have: see `only_looked_at`.
     warm
         After how many calls a plan is made.
     compared
@@ -153,6 +157,8 @@ class Path(Computation):
 
     def __init__(self, program: Program, result: int, wait: bool = False, warm: int = WARM) -> None:
         self.result, self.wait, self.warm = result, wait, warm
+        self._arrays_known: dict[int, np.ndarray] = {}  # by rows of the words
+        self.looks = only_looked_at(program.events)
         n = len(program.events)
         self._rows = np.zeros((1 + len(program.arguments) + n + 1, layout.EVENT_SIZE), np.int64)
         self.words = self._rows[1 + len(program.arguments) :]
@@ -357,12 +363,35 @@ class Path(Computation):
         kinds, addresses = zip(*found, strict=True)
         return (id(event.op) if usable else NO_OP, *kinds), addresses
 
+    def know_array(self, source: Source) -> None:
+        """Let compiled code know the array of an argument or a result, of which functions without a
+        derivative are asked.
+        """
+        k = source.value + (1 if source.kind == ARGUMENT else 1 + len(self.program.arguments))
+        if not self._rows[k, layout.EVENT_NUMBER]:
+            known = self._arrays_known[k] = self.program.buffer(source)
+            self._rows[k, layout.EVENT_NUMBER] = id(known)
+
     def _write_words(self, end: int, words: array[int]) -> None:
         """Write the words of arguments, and of events before one, and let go of them."""
         rows = np.array(words, np.int64).reshape(-1, layout.EVENT_SIZE)
         end += 1 + len(self.program.arguments)
         self._rows[end - len(rows) : end] = rows
         del words[:]
+
+
+def only_looked_at(events: Events) -> set[int]:
+    """Which events have no derivative and are read by no other: a call need not have them."""
+    found, read = set[int](), set[int]()
+    if not any(isinstance(op, Passive) for op in events.ops):
+        return found
+    for k in range(len(events) - 1, -1, -1):
+        background.pause()
+        if isinstance(events.ops[k], Passive) and k not in read:
+            found.add(k)
+        else:
+            read.update(x // OPERAND_KINDS for x in events.places(k) if x % OPERAND_KINDS == RESULT)
+    return found
 
 
 class Product(Computation):
@@ -437,7 +466,7 @@ def _number(buffer: np.ndarray) -> tuple[Address, int]:
 def _code(look: Look) -> int:
     """The code of the dtype of a number; 0 where Python is to look at it."""
     shape, _, dtype = look
-    return 0 if shape or dtype.char not in KINDS else abi.code_of(dtype.char)
+    return 0 if shape or dtype not in LOOKED_AT else abi.code_of(dtype.char)
 
 
 def _giving(buffer: np.ndarray) -> Callable[[], Any]:

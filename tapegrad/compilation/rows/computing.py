@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.compilation.events.events import FIXED, LIVE, POWER, Event
-from tapegrad.compilation.events.passive import Operation, Passive
+from tapegrad.compilation.events.passive import Operation, Passive, passive
 from tapegrad.compilation.events.varying import REARRANGE, TAKE, Renewal, Varying, varying_of
 from tapegrad.compilation.rows.loops import REAL_TO_COMPLEX
 from tapegrad.compilation.rows.rows import Rows, is_dense, step_of
 from tapegrad.kernels.locks import load_module
 from tapegrad.ops import MEANING, REGISTRY, forward
 from tapegrad.ops.indexing import numbers
-from tapegrad.ops.primitive import Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
 from tapegrad.ops.writes import window_of
 from tapegrad.tape import tape
 
@@ -45,6 +45,7 @@ REDUCING = {
         (np.min, np.minimum),
     )
 }
+REDUCING_TRUTH = {np.any: np.logical_or, np.all: np.logical_and}
 CONSTANT = {np.zeros_like: 0.0, np.ones_like: 1.0}  # elements, whatever those of the operand
 APART = MULTIPLY, MEANING[np.absolute]  # of complex numbers, whose operators have bits of their own
 OUT_BY_NAME = np.maximum, np.minimum  # by place NumPy warns of it
@@ -204,6 +205,38 @@ def _norm(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray)
         rows.call(np.add.reduce, [squares, axis, None, out, event.attrs["keepdims"]])
     _elementwise(rows, np.sqrt, [out], out)
     return True
+
+
+def _truth(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
+    """Whether some, or all, elements are true, or how many are."""
+    (x,), given = operands, _given(event.attrs)
+    function = event.op.functions[0]
+    counted = function is np.count_nonzero
+    if not x.size or given is None or not is_dense(out) or (counted and x.dtype.char != "?"):
+        return False
+    axis, keepdims = given
+    ufunc, dtype = (np.add, out.dtype) if counted else (REDUCING_TRUTH[function], None)
+    rows.call(ufunc.reduce, [x, axis, dtype, out, keepdims])
+    return True
+
+
+def _extreme_place(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
+    """Where the largest, or the smallest, element is."""
+    (x,), given = operands, _given(event.attrs)
+    if not (x.ndim and x.size) or given is None or given[1] or out.dtype != np.intp or not is_dense(out):
+        return False
+    rows.call(x.argmax if event.op.functions[0] is np.argmax else x.argmin, [given[0], out])
+    return True
+
+
+def _given(attrs: Attributes) -> tuple[Any, bool] | None:
+    """The axis, and whether it is kept, in a call of a reduction; None where there is more to it."""
+    given = dict(zip(("axis", "out", "keepdims"), attrs.get("rest", ()), strict=False)) | attrs
+    given.pop("rest", None)
+    if given.pop("out", None) is not None or not given.keys() <= {"axis", "keepdims"}:
+        return None
+    keepdims = given.get("keepdims", False)
+    return (given.get("axis"), bool(keepdims)) if keepdims in (False, True, np._NoValue) else None
 
 
 def _cumsum(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
@@ -398,7 +431,8 @@ SPECIAL: dict[Any, Callable[[Rows, Event, list[Any], np.ndarray], bool]] = {
     ASSIGN: _assigned, MEAN: _mean, NORM: _norm, CUMSUM: _cumsum, CONCATENATE: _concatenated,
     STACK: _stacked, TAKE: _taken, REARRANGE: _rearranged, ADD_AT: _added, COLLECT: _collected,
     EMBED: _embedded, ASTYPE: _cast, RESHAPE: _reshaped, REAL: _part, IMAG: _part, POWER: _power,
-    WHERE: _chosen,
+    WHERE: _chosen, **dict.fromkeys(map(passive, (*REDUCING_TRUTH, np.count_nonzero)), _truth),
+    **dict.fromkeys(map(passive, (np.argmax, np.argmin)), _extreme_place),
 }  # fmt: skip
 
 

@@ -112,6 +112,7 @@ CONSTANT, NOTHING, MEAN = -1, -2, -3  # a partial without a kernel
 # their parts; values of those up to DIFFERENTIABLE have derivatives in compiled code, dtypes above SWEPT are
 # left to rules. WIDTHS: binary logarithms of bytes, three bits each.
 COMPLEX, PAIRS, DIFFERENTIABLE, SWEPT, BOOLEAN = 3, 2, 4, 13, 13
+DOUBLE_CODE, SINGLE_CODE, INTEGER_CODE = 1, 2, 5  # others of real numbers: of 64 bits, with a sign
 WIDTHS = 0o123012334230
 # Kernels of a partial, by the code of the result; OF_COMPLEX more for a real result of a complex operand.
 COLUMNS, OF_COMPLEX = 8, 4
@@ -239,9 +240,9 @@ API = (
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED, EXPOSED_TEXT, SHARED_TEXT,
-    VALUE_OR_SHAPE,
-) = range(247)  # fmt: skip
-SHARED_WORDS = 248
+    VALUE_OR_SHAPE, ITEM, DETACH, AS_FLOAT, AS_INT, AS_INDEX, ANSWERED,
+) = range(253)  # fmt: skip
+SHARED_WORDS = 254
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -325,26 +326,28 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # are that it shares with events that are alike, the Tensor that stands for its result, of each operand an
 # address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, of the
 # array that takes its elements, or of an index that it has to be equal to; and where the number is that it
-# gives, 0 for anything else. Those words: the op, 0 at the end, what each operand is, and the code of the
-# number's dtype; where words of a call are that means it, see below, and of the write that it is; and behind
-# a write by a view those of one that changes nothing. For numbers that are looked at
+# gives, or the array, once that was looked at; else 0. Those words: the op, 0 at the end, what each operand
+# is, and the code of the number's dtype; where words of a call are that means it, see below, and of the write
+# that it is; and behind a write by a view those of one that changes nothing. For numbers that are looked at
 # MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
 # or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
 # first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
 # whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
 # begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
-# first; and a list that keeps these, and what shows warnings; and where a Tensor keeps what refers to it
-# weakly. At last ops of comparisons.
+# first; and a list that keeps these, and what shows warnings; where a Tensor keeps what refers to it
+# weakly; the handling of errors in which rows that call functions run, if there are such; and whether events
+# were passed over that nothing reads. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
-    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, COMPARISONS,
-) = range(20)  # fmt: skip
+    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, COMPARISONS,
+) = range(22)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (
     ALIKE_OP, ALIKE_FIRST, ALIKE_SECOND, ALIKE_CODE, ALIKE_CALL, ALIKE_WRITE, ALIKE_IN_VAIN, ALIKE_WORDS,
 ) = range(8)  # fmt: skip
+FEW_ARGUMENTS = 8  # of functions that NumPy answers from compiled code, at most
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
 # elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be

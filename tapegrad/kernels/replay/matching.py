@@ -23,7 +23,26 @@ def matched_part(self: int, key: int) -> int:
     words = i64(i64(event).event_alike)
     if words.alike_op <= 1 or words.alike_second != AN_INDEX:
         return UNHANDLED
+    if obj(key).type == i64(shared()).tensor_type:
+        return matched_element(event, self, key)
     return match_operands_of(event, self, key)
+
+
+def matched_element(event: int, self: int, key: int) -> int:
+    """As `matched_part`, by a Tensor that stands for an integer, which is computed."""
+    e, at = i64(event), expected_number(key)
+    mode = in_force()
+    if mode == 0:
+        return 0
+    if at == 0 or is_followed(mode) <= 0 or code_of(e.event_second) & 0xFF != INTEGER_CODE:
+        return UNHANDLED
+    if i64(i64(at).event_alike).alike_code & 0xFF != INTEGER_CODE or compute_expected(at) == 0:
+        return UNHANDLED
+    if i64(e.event_second + SCALAR_AT)[0] != i64(i64(at).event_number)[0]:
+        return UNHANDLED
+    if matches_operand(i64(e.event_alike).alike_first, e.event_first, self) == 0:
+        return UNHANDLED
+    return pass_event(event)
 
 
 def matched_comparison(a: int, b: int, which: int) -> int:
@@ -251,12 +270,31 @@ def compute_expected(event: int) -> int:
     if m.computed < k:
         if m.run_words_at == 0:
             return 0
-        if call(m.run_function, RUN_ROWS, m.run_words_at, m.computed, k) != k:
+        came = 0
+        if m.raising == 0:
+            came = call(m.run_function, RUN_ROWS, m.run_words_at, m.computed, k)
+        else:
+            came = run_raising(k)
+        if came < m.computed:
             return 0
         if i64(m.run_words_at)[ERRORS_MET] != 0:
             return 0
-        m[COMPUTED] = k
+        m[COMPUTED] = came
+        return came == k
     return 1
+
+
+def run_raising(k: int) -> int:
+    """Run rows before one, with calls, which raise errors of numbers; where it came to, or -1."""
+    g = i64(shared())
+    m, came = i64(g.matching), 0 - 1
+    if put_in(g.error_mode, m.raising) != 0:
+        came = call(m.run_function, RUN_ROWS, m.run_words_at, m.computed, k)
+        if put_in(g.error_mode, m.matching_errors) == 0:
+            came = 0 - 1
+    if came < 0:
+        invoke(g.error_clear)
+    return came
 
 
 def matches_operand(kind: int, at: int, x: int) -> int:
@@ -478,7 +516,7 @@ def follow(module: int, args: int, count: int) -> int:
     matching, plan = obj(given[0]).data, obj(given[1]).data
     m = i64(matching)
     m[NEXT_EVENT], m[COMPUTED], m[SEEN] = m.first_event, 0, 0
-    m[MATCHING_ERRORS], m[CHANGES] = m.errors_at_first, 0
+    m[MATCHING_ERRORS], m[CHANGES], m[MISSED] = m.errors_at_first, 0, 0
     note_filters(matching + 8 * FILTERS)
     keep_in_list(m.telling, 0, m.filters)
     keep_in_list(m.telling, 1, call(g.dict_get, g.warnings, g.show_text))
@@ -513,8 +551,13 @@ def follow(module: int, args: int, count: int) -> int:
 
 def put_in_force(mode: int) -> int:
     """Let a mode be in force; 0 with an error set."""
+    return put_in(i64(shared()).mode, mode)
+
+
+def put_in(variable: int, x: int) -> int:
+    """Let a context variable be this; 0 with an error set."""
     g = i64(shared())
-    token = call(g.context_set, g.mode, mode)
+    token = call(g.context_set, variable, x)
     if token == 0:
         return 0
     invoke(g.decref, token)

@@ -8,6 +8,14 @@ from tapegrad.kernels.dialect import address, call, f64, i64, invoke, obj, share
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.comparing import slot_compare, slot_truth
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.looking import (
+    answered,
+    tensor_detach,
+    tensor_float,
+    tensor_index,
+    tensor_int,
+    tensor_item,
+)
 from tapegrad.kernels.replay.matching import matched, matched_call, matched_flat
 from tapegrad.kernels.replay.operands import in_force, open_tape, tape_of
 from tapegrad.kernels.replay.parts import tensor_getitem
@@ -25,10 +33,12 @@ def methods(table: int) -> int:
     t[8], t[9] = address(tensor_negative), address(tensor_absolute)
     t[10], t[11], t[12] = address(tensor_power), address(tensor_array_ufunc), address(tensor_getitem)
     t[13], t[14], t[15] = address(tensor_matmul), address(tensor_rmatmul), address(tensor_array_function)
-    t[16], t[17], t[18] = address(slot_add), address(slot_subtract), address(slot_multiply)
-    t[19], t[20], t[21] = address(slot_divide), address(slot_matmul), address(slot_power)
-    t[22], t[23], t[24] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
-    t[25], t[26] = address(slot_compare), address(slot_truth)
+    t[16], t[17], t[18] = address(tensor_item), address(tensor_detach), address(tensor_float)
+    t[19], t[20] = address(tensor_int), address(tensor_index)
+    t[21], t[22], t[23] = address(slot_add), address(slot_subtract), address(slot_multiply)
+    t[24], t[25], t[26] = address(slot_divide), address(slot_matmul), address(slot_power)
+    t[27], t[28], t[29] = address(slot_negative), address(slot_absolute), address(tensor_getitem)
+    t[30], t[31] = address(slot_compare), address(slot_truth)
     return shared()
 
 
@@ -265,6 +275,8 @@ def tensor_array_function(self: int, args: int, count: int) -> int:
     g, given = i64(shared()), i64(args)
     if g.matching != 0 and count == 4:
         out = matched_call(given[0], given[2], given[3])
+        if out == UNHANDLED:
+            out = answered(given[0], given[2], given[3])
         if out != UNHANDLED:
             return out
     everything, n = stack(6), min(count, 5)
