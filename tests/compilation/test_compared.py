@@ -49,6 +49,10 @@ COMPARED = {
     "nested lists": "p, q = X[1, 1:3]; s = (tg.array([[p, -q, 0.0], [q, p, 0], [0.0, 0, 1]]) @ X[:3])[1, 2]",
     "copies": "V = X.copy(); V[0] = 1.0; W = Y.clone(); s = (V * W.astype(float))[0, 1] + V.flatten()[5]",
     "places": "s = X[np.array([2, 0])][1, 1] + X[0][np.array([True, False, True, True])].sum() * s",
+    "lists": "s = (X * [0.5, 1, 2.0, 3.0] + X @ [[1.0], [2], [3], [0]] - (1, 2, 3, 4))[1, 1] + X[[2]][0, 1]",
+    "lists among Tensors": "V = np.concatenate([X[0], [0.5, 1]]); s = np.where(V > 1.0, V, [0.1])[1]",
+    "axes of one element": "s = s[None][0] + X[None][0, 1, 1] + X[:, None][1, 0, 2] + s[..., None][0]",
+    "places along axes": "s = X[[1, 0], [2, 3]][0] + X[:, np.array([1, 0])][1, 1] + X[np.ix_([0], [2])][0]",
     "remainders": "s = (X % 0.3 + 2.5 % Y)[1, 2]",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }

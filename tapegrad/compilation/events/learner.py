@@ -183,6 +183,8 @@ class Learner:
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
                 )
+                if function in listed.op.functions:  # whose arguments are the operands in their order
+                    brought = _as_lists(brought, [*args, *kwargs.values()])
                 known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
                 call = self._called(function, sources or args, kwargs, known, brought)
                 if call is not None:
@@ -475,6 +477,23 @@ class Learner:
 
     def leave(self, why: str) -> None:
         """End nothing."""
+
+
+def _as_lists(brought: deque[tuple[Brought, Any]], given: Iterable[Any]) -> deque[tuple[Brought, Any]]:
+    """What a call has brought, with lists of numbers in the place of the arrays that were made of them."""
+    every = [y for x in given if type(x) in (list, tuple) for y in (x, *x) if type(y) in (list, tuple)]
+    found = deque[tuple[Brought, Any]]()
+    for operand, x in brought:
+        k = next((k for k, y in enumerate(every) if type(x) is np.ndarray and _makes(y, x)), -1)
+        found.append((operand, x if k < 0 else every.pop(k)))
+    return found
+
+
+def _makes(given: Any, x: Any) -> bool:
+    """Whether an array, or a number in it, is one of numbers of Python's in lists."""
+    if type(x) is not np.ndarray or not x.ndim:
+        return type(given) in (float, int) and bool(given == x)
+    return type(given) in (list, tuple) and len(given) == len(x) and all(map(_makes, given, x))
 
 
 def held(seen: weakref.ref[Any], known: Iterable[Any], but: Handle | None = None) -> Handle | None:

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.events.equality import alike
 from tapegrad.compilation.events.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.events.passive import Operation, Passive, flat_operation
-from tapegrad.compilation.events.varying import TAKE, varying_of
+from tapegrad.compilation.events.varying import varying_of
 from tapegrad.compilation.paths.comparison import is_constant
 from tapegrad.compilation.paths.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.paths.path import EVENT_BYTES, Computation, Path, Product
@@ -219,10 +219,10 @@ class Matcher(Leaver):
         if event.several:
             return None
         varying = varying_of(event.attrs)
-        taken = event.op is TAKE or varying is not None
-        taken = taken and self.program.exact[k] != 0 and self._is_handled()
-        if not taken and (varying is not None or not self.program.views[k]):
-            return None
+        if not self.program.views[k]:
+            taken = varying is not None or self.program.is_part(k)
+            if not (taken and self.program.exact[k] and self._is_handled()):
+                return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
             return None
         if varying is not None and not varying.take_index(index):

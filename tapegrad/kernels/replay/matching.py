@@ -339,27 +339,25 @@ def is_same(known: int, x: int) -> int:
 
 
 def is_same_index(known: int, x: int) -> int:
-    """Whether an index, of which an array is by itself, or a tuple of numbers, is the same."""
+    """Whether an index, or a part of one, is the same: places in an array are so in a list too."""
     g, kind = i64(shared()), obj(known).type
     if known == x:
         return 1
+    if kind == g.ndarray_type:
+        if obj(x).type == g.list_type:
+            return obj(known).descr == g.integer and numbers_in(x, known, 0, obj(known).data, 0) == 0
+        return has_elements(known, x)
     if obj(x).type != kind:
         return 0
     if kind == g.slice_type:
         return is_same_slice(known, x)
-    if kind == g.ndarray_type:
-        return has_elements(known, x)
     if kind != g.tuple_type:
         return is_same(known, x)
     if obj(known).size != obj(x).size:
         return 0
     for q in range(obj(x).size):
-        mine, theirs = i64(x + TUPLE_ITEMS_AT)[q], i64(known + TUPLE_ITEMS_AT)[q]
-        if is_same(theirs, mine) == 0:
-            if obj(mine).type != g.slice_type or obj(theirs).type != g.slice_type:
-                return 0
-            if is_same_slice(theirs, mine) == 0:
-                return 0
+        if is_same_index(i64(known + TUPLE_ITEMS_AT)[q], i64(x + TUPLE_ITEMS_AT)[q]) == 0:
+            return 0
     return 1
 
 
@@ -374,13 +372,13 @@ def is_same_slice(known: int, x: int) -> int:
 def is_copied(target: int, x: int, how: int) -> int:
     """Whether an operand is an array of the same kind as this one, which takes its elements.
 
-    Those of large arrays are copied as they lie, of very large ones not: Python looks first whether they are
-    there.
+    Numbers in lists make an array. The elements of large ones are copied as they lie, of very large ones not:
+    Python looks first whether they are there.
     """
     g = i64(shared())
-    if obj(x).type != g.ndarray_type or size_of(x) >= SUMMED or obj(x).ndim == 0:
-        return 0
-    if obj(x).descr != obj(target).descr:
+    if obj(x).type != g.ndarray_type:
+        return is_filled(target, x)
+    if size_of(x) >= SUMMED or obj(x).ndim == 0 or obj(x).descr != obj(target).descr:
         return 0
     alike = same_words(x, target, DIMS_AT)
     if alike and obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
@@ -393,6 +391,58 @@ def is_copied(target: int, x: int, how: int) -> int:
     if how == AN_ARRAY or (how == ELEMENTS and lies_alike(target, x) == 0):
         return 0
     return copy_elements(target, x)
+
+
+def is_filled(target: int, x: int) -> int:
+    """Whether numbers of Python's in lists are an array of the same kind as this one, which takes them."""
+    g, kind = i64(shared()), obj(target).descr
+    if obj(target).flags & C_CONTIGUOUS == 0:
+        return 0
+    if kind == g.double:
+        return numbers_in(x, target, 0, obj(target).data, 1) > 0  # whole ones alone make another array
+    return kind == g.integer and numbers_in(x, target, 0, obj(target).data, 1) == 0
+
+
+def numbers_in(x: int, like: int, axis: int, at: int, are_copied: int) -> int:
+    """How many floats are in lists of an array's shape, from an axis on; -1 if there is anything else.
+
+    All numbers are copied to its elements, from one on, or whole ones have to be these.
+    """
+    g, kind, count = i64(shared()), obj(x).type, 0
+    if axis == obj(like).ndim:
+        if kind == g.float_type or kind == g.float64_type:
+            if are_copied == 0:
+                return -1
+            f64(at)[0] = f64(x + SCALAR_AT)[0]
+            return 1
+        if kind != g.int_type:
+            return -1
+        whole = call(g.long_as, x)
+        if whole == -1 and call(g.error_occurred) != 0:
+            invoke(g.error_clear)
+            return -1
+        if are_copied == 0:
+            return (whole == i64(at)[0]) - 1
+        if obj(like).descr == g.integer:
+            i64(at)[0] = whole
+        elif whole < -EXACT or whole > EXACT:
+            return -1
+        else:
+            f64(at)[0] = float(whole)
+        return 0
+    items = x + TUPLE_ITEMS_AT
+    if kind == g.list_type:
+        items = obj(x).items
+    elif kind != g.tuple_type:
+        return -1
+    if obj(x).size != i64(obj(like).dims)[axis]:
+        return -1
+    for q in range(obj(x).size):
+        found = numbers_in(i64(items)[q], like, axis + 1, at + q * i64(obj(like).strides)[axis], are_copied)
+        if found < 0:
+            return -1
+        count += found
+    return count
 
 
 def has_elements(known: int, x: int) -> int:
