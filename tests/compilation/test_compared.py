@@ -45,6 +45,8 @@ COMPARED = {
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
     "determinants": "s = np.linalg.det(X) * np.linalg.det(Y[1:3, 1:3]) + np.linalg.det(X - X)",
+    "logarithms": "p, q = np.linalg.slogdet(X + np.eye(4)); s = p * q + np.linalg.slogdet(X[:1, :1])[1]",
+    "matrices of one column": "s = (X @ A[:1].T)[1, 0] + (A[2:3, :2] @ X[:2])[0, 1]",
     "arrays of parts": "p, q = X[0, :2]; s = (tg.array([p, 0.5, q, 2]) * np.stack([q, 1.0, p, s])).sum()",
     "nested lists": "p, q = X[1, 1:3]; s = (tg.array([[p, -q, 0.0], [q, p, 0], [0.0, 0, 1]]) @ X[:3])[1, 2]",
     "copies": "V = X.copy(); V[0] = 1.0; W = Y.clone(); s = (V * W.astype(float))[0, 1] + V.flatten()[5]",
@@ -214,7 +216,7 @@ BY_SHAPES = {  # a call of each
     np.sort: "(x, axis=0)", np.partition: "(x, 2)", np.median: "(x, axis=1)", np.quantile: "(x, 0.3, axis=1)",
     np.percentile: "(x, 40.0)", np.interp: "(x, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])",
     np.nan_to_num: "(x, nan=2.0)", np.linspace: "(x[0], x[1], 5)", np.cumsum: "(x)", np.cumprod: "(x)",
-    np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
+    np.linalg.slogdet: "(x[:, :3])[1]", np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
 }  # fmt: skip
 
 

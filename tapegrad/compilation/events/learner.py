@@ -172,7 +172,7 @@ class Learner:
         out = how(*args, **kwargs)
         writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
-        results = out if type(out) in (list, tuple) else [out]
+        results = out if isinstance(out, (list, tuple)) else [out]
         if not results or not all(isinstance(x, Handle) for x in results):
             return out
         if len(self.listing) == k + count and out is results[0]:

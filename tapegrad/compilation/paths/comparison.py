@@ -24,7 +24,7 @@ from tapegrad.compilation.events.events import (
     is_without_errors,
 )
 from tapegrad.compilation.events.passive import Operation
-from tapegrad.compilation.events.varying import is_computed_anew, is_found_by_rows, varying_of
+from tapegrad.compilation.events.varying import is_computed_anew, varying_of
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.rows.computing import RESHAPE
 from tapegrad.core import base
@@ -75,7 +75,7 @@ class Comparison:
             return call if program.exact[k] else None
         known = call.brought() | {(j, q) for j, q, _ in call.constants}
         for j, event in enumerate(program.events[k : k + call.events]):
-            if not program.exact[k + j] or (is_computed_anew(event) and not is_found_by_rows(event)):
+            if not program.exact[k + j] or (is_computed_anew(event) and k + j not in program.renewals):
                 return None
             for q, source in enumerate(event.operands):
                 if source.kind == LIVE and (j, q) not in known:
@@ -291,8 +291,7 @@ class Comparison:
 
     def results(self, k: int, call: Called) -> Any:
         """Return what a call gives that begins with an event."""
-        found = [self.handle(Source(RESULT, k + j)) for j in call.results]
-        return found[0] if call.kind is None else call.kind(found)
+        return call.gathered([self.handle(Source(RESULT, k + j)) for j in call.results])
 
 
 def _is_alike(value: Any, buffer: np.ndarray) -> bool:

@@ -124,7 +124,11 @@ def pass_call(event: int, words: int) -> int:
             handle = constants[3 * w.call_constants + q]
             invoke(g.incref, handle)
             i64(items)[q] = handle
-    return out
+    if out == 0 or w.call_kind == g.list_type or w.call_kind == g.tuple_type:
+        return out
+    named = call(g.vectorcall, w.call_kind, items, w.call_results, 0)
+    invoke(g.decref, out)
+    return named
 
 
 def matched_write(x: int, key: int, new: int) -> int:
@@ -381,7 +385,7 @@ def is_copied(target: int, x: int, how: int) -> int:
     if size_of(x) >= SUMMED or obj(x).ndim == 0 or obj(x).descr != obj(target).descr:
         return 0
     alike = same_words(x, target, DIMS_AT)
-    if alike and obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
+    if alike and obj(x).flags & CONTIGUOUS != 0 and lies_as(x, target) != 0:
         copy(obj(target).data, obj(x).data, size_of(x))
         return 1
     if size_of(x) > g.copied:
@@ -470,6 +474,15 @@ def stretches(x: int, target: int) -> int:
         return 0
     for d in range(n):
         if dims[d] != 1 and dims[d] != wanted[behind + d]:
+            return 0
+    return 1
+
+
+def lies_as(x: int, y: int) -> int:
+    """Whether two arrays, of one shape, have the same strides, but for axes of one element."""
+    dims, mine, theirs = i64(obj(x).dims), i64(obj(x).strides), i64(obj(y).strides)
+    for d in range(obj(x).ndim):
+        if dims[d] != 1 and mine[d] != theirs[d]:
             return 0
     return 1
 
