@@ -1019,3 +1019,36 @@ def writes_to_axes_of_one_element(x, k):
     except Exception as error:
         return s * len(type(error).__name__)
     return np.sum(u * s) + t[0] * np.sum(x)
+
+
+@simple
+def lists_of_coefficients(x, k):
+    """A list that reads alike from both ends is no hint at what a function makes of another."""
+    others = [[0.5, 0.2, 0.1 * k], [0.5, 0.2], [1, 2, 1], (0.5, 0.2, 0.5), 0.5, [0.5, x[0]]]
+    a = [0.5, 0.2, 0.5] if k < 8 else others[k % 6]
+    try:
+        y = np.correlate(x, a, "same") + np.convolve(a, x, "same")
+        return np.sum(np.polyval(a, y) * np.append(x, a)[:4]) + np.dot(a, x[: len(a)])
+    except Exception as error:
+        return np.sum(x) * len(type(error).__name__)
+
+
+@simple
+def blocks(x, k):
+    s, y = x[0] * 2.0, x.reshape(2, 2) * 1.0
+    one, row = [1.0, [[1.0]], np.ones((1, 1)), np.full((1, 1), 0.5 * k), s, 1][k % 6 if k > 6 else 0], x[:2]
+    found = np.block([[y, [[0.5], [0.1 * (k > 12)]]], [row if k % 4 else row[None], one]])
+    if k % 5 == 4:
+        found[2, 0] = 3.0
+    try:
+        other = np.block([[y, y], [row]] if k % 7 == 6 else [row, [s, 0.5]][: 1 + (k % 3 > 0)])
+    except Exception as error:
+        return np.sum(found) * len(str(error))
+    return np.sum(found * found) * np.sum(other)
+
+
+@simple
+def block_of_one(x, k):
+    y = np.block(x if k % 3 else [x])
+    y[0] = 2.0
+    return np.sum(x * y)

@@ -53,6 +53,8 @@ COMPARED = {
     "places": "s = X[np.array([2, 0])][1, 1] + X[0][np.array([True, False, True, True])].sum() * s",
     "lists": "s = (X * [0.5, 1, 2.0, 3.0] + X @ [[1.0], [2], [3], [0]] - (1, 2, 3, 4))[1, 1] + X[[2]][0, 1]",
     "lists among Tensors": "V = np.concatenate([X[0], [0.5, 1]]); s = np.where(V > 1.0, V, [0.1])[1]",
+    "coefficients": "s = np.convolve(X[0], [0.5, 2])[1] + np.append(X[1], 1)[4] * np.dot([0.1, 2], Y[:2])[1]",
+    "blocks": "s = np.block([[X, Y[:, :1]], [X[:1] * s, 1.0]])[4, 3] + np.block([s, X[0]])[2]",
     "axes of one element": "s = s[None][0] + X[None][0, 1, 1] + X[:, None][1, 0, 2] + s[..., None][0]",
     "places along axes": "s = X[[1, 0], [2, 3]][0] + X[:, np.array([1, 0])][1, 1] + X[np.ix_([0], [2])][0]",
     "remainders": "s = (X % 0.3 + 2.5 % Y)[1, 2]",
@@ -217,6 +219,7 @@ BY_SHAPES = {  # a call of each
     np.percentile: "(x, 40.0)", np.interp: "(x, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])",
     np.nan_to_num: "(x, nan=2.0)", np.linspace: "(x[0], x[1], 5)", np.cumsum: "(x)", np.cumprod: "(x)",
     np.linalg.slogdet: "(x[:, :3])[1]", np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
+    np.block: "([[x, x[:, :1]], [np.ones((1, 4)), x[0, 0]]])",
 }  # fmt: skip
 
 

@@ -107,8 +107,7 @@ class Called(NamedTuple):
 
     def arguments(self) -> list[Any]:
         """Return its arguments one by one."""
-        every = (*self.args, *self.kwargs.values())
-        return [y for x in every for y in (x.parts if type(x) is Several else (x,))]
+        return [*_single((*self.args, *self.kwargs.values()))]
 
     def brought(self) -> set[tuple[int, int]]:
         """Which operands its arguments are, by event and number."""
@@ -118,12 +117,21 @@ class Called(NamedTuple):
         """What it gives, of results."""
         if self.kind is None:
             return found[0]
-        return self.kind(found) if self.kind in (list, tuple) else self.kind(*found)
+        return list(found) if self.kind is list else tuple.__new__(self.kind, found)  # which runs no Python
 
     def replaced(self, function: Callable[[Any], Any]) -> Called:
         """Return the call with what a function makes of its arguments."""
         kwargs = {name: function(x) for name, x in self.kwargs.items()}
         return Called(self.function, tuple(map(function, self.args)), kwargs, *self[3:])
+
+
+def _single(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Give arguments, and those in lists and tuples."""
+    for x in arguments:
+        if type(x) is Several:
+            yield from _single(x.parts)
+        else:
+            yield x
 
 
 def WRITE() -> None:

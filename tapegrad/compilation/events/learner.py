@@ -189,6 +189,8 @@ class Learner:
                 call = self._called(function, sources or args, kwargs, known, brought)
                 if call is not None:
                     self._calls[k] = call._replace(writes=True) if writes else call
+                elif not writes and is_by_shapes(function):  # which has made operands of what it was given
+                    self._note_composed(function, args, kwargs, k, out)
         elif sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, out)
         if k in self._calls and is_array(out):
@@ -210,8 +212,7 @@ class Learner:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, out: Any
     ) -> None:
         """Note a call that the operations from one on make up, of which some give its results."""
-        every = (*args, *kwargs.values())
-        plain = [y for x in every for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
+        plain = [x for x in _leaves((*args, *kwargs.values())) if type(x) not in SIMPLE]
         brought, numbers = deque[tuple[Brought, Any]](), dict[History, int]()
         known = set[History]()
         count = len(self.listing) - k
@@ -477,6 +478,15 @@ class Learner:
 
     def leave(self, why: str) -> None:
         """End nothing."""
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    """Give what is in lists and tuples."""
+    for y in x:
+        if type(y) in (list, tuple):
+            yield from _leaves(y)
+        else:
+            yield y
 
 
 def _as_lists(brought: deque[tuple[Brought, Any]], given: Iterable[Any]) -> deque[tuple[Brought, Any]]:

@@ -354,8 +354,9 @@ LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 ) = range(9)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
-# its result, how many constants it has, and of several results the type of what has them, 0 for
-# one, and how many; then of each argument what it is, as of an operand, of those with names the name before
+# its result, how many constants it has, and of several results the type of a list or a tuple, or what makes
+# another one of a tuple, 0 for one, and how many; then of each argument what it is, as of an operand, of those
+# with names the name before
 # that, of constants where they go, where they are, and how many bytes, and the Tensors of several results.
 # SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
 # function.

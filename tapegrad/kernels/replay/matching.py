@@ -126,7 +126,9 @@ def pass_call(event: int, words: int) -> int:
             i64(items)[q] = handle
     if out == 0 or w.call_kind == g.list_type or w.call_kind == g.tuple_type:
         return out
-    named = call(g.vectorcall, w.call_kind, items, w.call_results, 0)
+    several = stack(1)
+    i64(several)[0] = out
+    named = call(g.vectorcall, w.call_kind, several, 1, 0)
     invoke(g.decref, out)
     return named
 
