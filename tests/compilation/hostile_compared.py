@@ -1052,3 +1052,26 @@ def block_of_one(x, k):
     y = np.block(x if k % 3 else [x])
     y[0] = 2.0
     return np.sum(x * y)
+
+
+@hostile
+def constants_from_outside():
+    """Tensors without histories, of which some are written to, are leaves, or lie in a user's array."""
+    array = np.array([0.1, 0.2, 0.3, 0.4])
+    a, b, s, shown = tg.tensor(array), tg.tensor(np.eye(4)), tg.tensor(0.5), tg.from_numpy(array)
+    leaf, single = tg.tensor(array, requires_grad=True), tg.tensor(array, dtype=np.float32)
+
+    def f(x, k):
+        y = [a, leaf, single, shown, 1.0, array, tg.zeros(4), a[::-1], s, tg.tensor([1, 2, 3, 4])]
+        y = y[k % 10 if k > 6 else 0]
+        if k % 4 == 2:
+            a[1] = 0.1 * k
+            array[0] = 0.2 * k
+        u = (x + y) * s - b @ x
+        if k % 4 == 1:
+            b[0, 1] = 1.0 * k
+        u[1:3] = y[1:3] if k == 12 else a[1:3]
+        u[0] = s if k % 3 else leaf[1]
+        return np.sum(np.maximum(u, a) * x / s)
+
+    return f, (a, b, array)

@@ -126,22 +126,31 @@ def test_errors_of_matrices_are_raised_where_they_come():
         assert compiled.explain().kinds[0].ways[0].calls > 10
 
 
-@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
-def test_a_look_at_a_number_leaves_the_next_operation_to_compiled_code(monkeypatch):
-    """Though the Tensor that had the number stands for the result of the one after that."""
+LOOKS = "s.item() > 0.0", "float(s.detach()) > 0.0", "x.shape == (1,) and s.ndim + len(x) == 1", "s < 9.0"
 
-    def f(x):
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("dtype", [float, np.float32])
+@pytest.mark.parametrize("look", LOOKS)
+def test_looks_at_numbers_and_shapes_are_left_to_compiled_code(look, dtype, monkeypatch):
+    """And so is the next operation, though the Tensor that had the number stands for a later result."""
+
+    def f(x, y):
         s = x[0]
         for _ in range(9):
-            s = s * (1.1 if s.item() > 0.0 else 2.0)
-        return s * 2.0
+            s = s * (1.1 if eval(look) else 2.0)
+        return s * len(y)
 
-    compiled, asked, expect = tg.compile(f, wait=True), [], Matcher.expect
+    compiled, asked, y = tg.compile(f, argnums=(0, 1), wait=True), [], np.ones(3, dtype)
     for k in range(8):
-        compiled.value_and_grad(np.array([0.7]) + k)
-    monkeypatch.setattr(Matcher, "expect", lambda *args: asked.append(1) or expect(*args))
-    found, wanted = compiled.value_and_grad(np.array([0.7])), tg.func.value_and_grad(f)(np.array([0.7]))
-    assert found[0] == wanted[0] and np.allclose(found[1], wanted[1], rtol=1e-13, atol=0)
+        compiled.value_and_grad(np.array([0.7 + k], dtype), y)
+    for name in ("expect", "compute", "like", "decide"):
+        before = getattr(Matcher, name)
+        monkeypatch.setattr(Matcher, name, lambda *args, _of=before: asked.append(1) or _of(*args))
+    for x in (np.array([0.7], dtype), np.array([-0.7], dtype)):
+        found, wanted = compiled.value_and_grad(x, y), tg.func.value_and_grad(f, (0, 1))(x, y)
+        assert found[0] == wanted[0] and type(found[0]) is type(wanted[0])
+        assert np.allclose(found[1][0], wanted[1][0], rtol=1e-13 if dtype is float else 1e-6, atol=0)
     assert not asked
 
 

@@ -326,6 +326,11 @@ class Events(Sequence[Event]):
         more = self._more.get(k)
         return None if more is None or more[1] is None else self._with_sources(k, more[1])
 
+    def function(self, k: int) -> Callable[..., Any] | None:
+        """The function that was called for an operation, if there is one."""
+        more = self._more.get(k)
+        return None if more is None or more[1] is None else more[1].function
+
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""
         more = self._more.get(k)

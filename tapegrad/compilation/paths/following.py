@@ -185,6 +185,9 @@ class Follower:
         by_python = path.program.rows.calls or self.see_value is not None
         state[layout.RUN_WORDS_AT] = 0 if by_python else path.program.rows.at
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
+        values, arguments = path.program.values, path.program.arguments
+        state[layout.VALUES_LIST] = id(values) if isinstance(values, list) else 0
+        state[layout.ARGUMENTS_LIST] = id(arguments)
         result = path.comparison.handle(Source(RESULT, path.result))
         state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(result)
         self.ready = path if self.see_value is None else None
@@ -288,7 +291,9 @@ class Follower:
         """Return what a function tells of values, which are not looked at otherwise."""
         before = self._operands
         self._operands = before | {id(x) for x in operands}
-        sources = [self._source(x) if self.is_mine(x) else value_of(x) for x in operands]
+        sources: list[Any] = []
+        if self.see_value is not None:
+            sources += [self._source(x) if self.is_mine(x) else value_of(x) for x in operands]
         try:
             found = told(function, operands, seen)
         finally:

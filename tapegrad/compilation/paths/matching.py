@@ -81,9 +81,9 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode:
             return None
         k = self.position
-        if op is POWER or not self._is_handled():
+        if op is POWER or k >= len(self.program.events) or self.program.events.ops[k] is not op:
             return None
-        if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
+        if not self.program.exact[k] or len(operands) > QUICK or not self._is_handled():
             return None
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
@@ -187,12 +187,11 @@ class Matcher(Leaver):
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
-        if k < len(self.program.events) and _enabled.get() is self.mode:
+        if self.program.events.function(k) is function and _enabled.get() is self.mode:
             known = self.path.comparison.known_call(k)
             if (
                 known is not None
                 and not known.writes
-                and known.function is function
                 and known.kwargs.keys() == kwargs.keys()
                 and self._is_handled()
                 and self.path.comparison.are_given(k, known.args, args)

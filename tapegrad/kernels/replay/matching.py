@@ -6,7 +6,7 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, in_force, same_words, size_of
+from tapegrad.kernels.replay.operands import code_of, has, in_force, is_plain, same_words, size_of
 
 
 def matched(sheet: int, a: int, b: int) -> int:
@@ -37,11 +37,26 @@ def matched_comparison(a: int, b: int, which: int) -> int:
 def match_operands_of(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
     e, words = i64(event), i64(i64(event).event_alike)
-    if matches_operand(words.alike_first, e.event_first, a) == 0:
+    if matches_operand(words.alike_first, e.event_first, constant_of(words.alike_first, a)) == 0:
         return UNHANDLED
-    if matches_operand(words.alike_second, e.event_second, b) == 0:
+    if matches_operand(words.alike_second, e.event_second, constant_of(words.alike_second, b)) == 0:
         return UNHANDLED
     return pass_event(event)
+
+
+def constant_of(kind: int, x: int) -> int:
+    """The value of a Tensor that is a constant, where a number or an array is expected; else the operand."""
+    g = i64(shared())
+    if kind == THIS_OBJECT or kind == AN_INDEX or x == 0:
+        return x
+    if obj(x).type != g.tensor_type:
+        return x
+    if obj(x).tape != g.none_at_all or is_plain(x) == 0:
+        return x
+    state = obj(x).extra
+    if state != g.none_at_all and has(state, g.requires_grad_text, g.false) == 0:
+        return x
+    return obj(x).v
 
 
 def match_call(module: int, args: int, count: int) -> int:
@@ -157,7 +172,7 @@ def is_written(words: int, x: int, key: int, new: int) -> int:
     for q in range(w.write_views):
         if obj(w[WRITE_HANDLES + q]).refcount > 1:
             return 0
-    return matches_operand(w[WRITE_OPERAND], w[WRITE_OPERAND + 1], new)
+    return matches_operand(w[WRITE_OPERAND], w[WRITE_OPERAND + 1], constant_of(w[WRITE_OPERAND], new))
 
 
 def pass_event(event: int) -> int:
@@ -235,18 +250,76 @@ def keep_in_list(x: int, k: int, new: int) -> int:
     return 1
 
 
+def number_expected(module: int, x: int) -> int:
+    """``number(x)``: what a program at work computes for a Tensor, a number; None where Python is to look."""
+    g, mode, followed, event, out = i64(shared()), in_force(), 0, 0, 0
+    if mode == 0:
+        return 0
+    if g.matching != 0:
+        followed = is_followed(mode)
+    if followed < 0:
+        return 0
+    if followed:
+        event = expected_number(x)
+    if event != 0:
+        if compute_expected(event) == 0:
+            event = 0
+    if event == 0:
+        invoke(g.incref, g.none_at_all)
+        return g.none_at_all
+    code = i64(i64(event).event_alike).alike_code
+    out = call(g.allocate_object, number_type(code), 0)
+    if out != 0:
+        copy(out + SCALAR_AT, i64(event).event_number, code >> 8)
+    return out
+
+
+def number_type(code: int) -> int:
+    """The type of NumPy's numbers of a dtype."""
+    known = i64(i64(shared()).scalars)
+    for j in range(1, known[0] + 1):
+        if known[2 * j + 1] == code:
+            return known[2 * j]
+    return 0
+
+
+def like_expected(module: int, x: int) -> int:
+    """``like(x)``: the buffer of a Tensor that a program at work expects; None where Python is to look."""
+    g, out = i64(shared()), 0
+    if g.matching != 0:
+        m, event, of = i64(g.matching), latest_event(x), 0
+        if event >= m.first_event:
+            of, k = m.values_list, (event - m.first_event) // (8 * EVENT_SIZE)
+        elif event != 0:
+            of, k = m.arguments_list, m.argument_count - (m.first_event - event) // (8 * EVENT_SIZE)
+        if of != 0:
+            out = i64(obj(of).items)[k]
+    if out == 0:
+        out = g.none_at_all
+    invoke(g.incref, out)
+    return out
+
+
 def expected_number(x: int) -> int:
-    """The event among the latest, or the argument's row, that gives this Tensor a number; 0 for none."""
+    """As `latest_event`, if that gives a number."""
+    event = latest_event(x)
+    if event == 0:
+        return 0
+    return event * (i64(event).event_number != 0)
+
+
+def latest_event(x: int) -> int:
+    """The event among the latest, or the argument's row, whose result is this Tensor; 0 for none."""
     m = i64(i64(shared()).matching)
     behind = (m.next_event - m.first_event) // (8 * EVENT_SIZE)
     for q in range(min(behind, LOOK_BACK)):
         event = m.next_event - 8 * EVENT_SIZE * (q + 1)
         if i64(event).event_handle == x:
-            return event * (i64(event).event_number != 0)
+            return event
     for q in range(m.argument_count):
         event = m.first_event - 8 * EVENT_SIZE * (q + 1)
         if i64(event).event_handle == x:
-            return event * (i64(event).event_number != 0)
+            return event
     return 0
 
 
