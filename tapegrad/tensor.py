@@ -606,8 +606,9 @@ class Tensor(ArrayMethods):
         raise TypeError(f"only an integer scalar is an index, found shape {self.shape}, dtype {self.dtype}")
 
     def _one(self, what: str, advice: str = "") -> Any:
-        if self.size != 1:
-            raise ValueError(f"{what} needs one element, found shape {self.shape}{advice}")
+        like = like_of(self)
+        if like.size != 1:
+            raise ValueError(f"{what} needs one element, found shape {like.shape}{advice}")
         return number_seen(self).item()
 
     def __bool__(self) -> bool:

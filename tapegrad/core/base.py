@@ -574,7 +574,21 @@ def itself(x: Any) -> Any:
 
 def number_seen(x: Handle) -> Any:
     """Return the value of a Tensor that is looked at once: where a program computes it, it does not stay."""
-    return decide(itself, x) if is_expected(x) else x._v
+    if not is_expected(x):
+        return x._v
+    found = number_natively(x)
+    return decide(itself, x) if found is None else found
+
+
+def number_natively(x: Handle) -> Any:
+    """Return the number that a program at work computes for a Tensor; None where Python is to look.
+
+    Replaced by `core.compiled_methods`.
+    """
+
+
+def like_natively(x: Handle) -> Any:
+    """As `number_natively`, what has the shape and dtype of the Tensor."""
 
 
 def is_expected(x: Operand) -> bool:
@@ -587,7 +601,8 @@ def like_of(x: Operand) -> Any:
     if not isinstance(x, Handle):
         return x
     if expected and type(x._at) is Expected:
-        return x._at.matcher.like(x)
+        found = like_natively(x)
+        return x._at.matcher.like(x) if found is None else found
     return x._v
 
 

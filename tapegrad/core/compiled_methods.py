@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import config
-from tapegrad.core import dispatch, expected, grad_mode, inplace
+from tapegrad.core import base, dispatch, expected, grad_mode, inplace
 from tapegrad.core.base import Extra, Handle, Operand, join
 from tapegrad.core.dispatch import record
 from tapegrad.core.functions import ANSWERED
@@ -159,6 +159,8 @@ def _replace(kind: type[Handle], enter: machine.Enter) -> None:
     forward.announce = functools.partial(_use_vector_form, sheets)
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     expected.match_call = builtin("match_call", METH_FASTCALL, enter(layout.MATCH_CALL, 0, 0, 0))
+    base.number_natively = builtin("number", METH_O, enter(layout.NUMBER_EXPECTED, 0, 0, 0))
+    base.like_natively = builtin("like", METH_O, enter(layout.LIKE_EXPECTED, 0, 0, 0))
     methods, slots = addresses[: len(METHODS)].tolist(), addresses[len(METHODS) :].tolist()
     for (method, flags), at in zip(METHODS.items(), methods, strict=True):
         setattr(kind, method, _method(kind, method, flags, at))

@@ -85,10 +85,9 @@ def _integer(x: Any) -> Any:
 def getitem(x: Any, index: Any) -> Any:
     """Elements of a Tensor, by any index NumPy knows."""
     if expected and (matcher := matcher_of(x)) is not None:
-        for known in (index, plain_index(index)):
-            found = matcher.part(x, known)
-            if found is not None:
-                return found
+        found = matcher.part(x, plain_index(index))
+        if found is not None:
+            return found
     value = x._v
     if type(value) is not ndarray:
         return _part_of_number(x, index)

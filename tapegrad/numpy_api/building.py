@@ -379,7 +379,7 @@ def dstack(tup: Sequence[Operand]) -> TensorOrArray:
     return concatenate([_raised(x, 3) for x in _members(tup, "dstack")], 2)
 
 
-@composed(np.block)
+@composed(np.block, by_shapes=True)
 def block(arrays: Operand) -> TensorOrArray:
     """Arrays joined as nested lists say: the innermost along the last axis."""
     depths: set[int] = set()
@@ -408,7 +408,7 @@ def _joined(arrays: Any, depth: int, ndim: int) -> TensorOrArray:
         return concatenate([_joined(part, depth - 1, ndim) for part in arrays], -depth)
     x = tensor_of(arrays)
     shape = shape_of(x)
-    return reshape(x, (1,) * (ndim - len(shape)) + shape)
+    return x if len(shape) == ndim else reshape(x, (1,) * (ndim - len(shape)) + shape)
 
 
 @implements(np.broadcast_arrays)

@@ -212,7 +212,7 @@ def det(a: Operand) -> TensorOrArray:
     return apply_keeping_factors("det", _floating(matrices(a, "det", True)))
 
 
-@implements(np.linalg.slogdet)
+@implements(np.linalg.slogdet, by_shapes=True)
 @undisturbed
 def slogdet(a: Operand) -> Any:
     """Sign and natural logarithm of the absolute value of the determinant."""

@@ -887,3 +887,191 @@ def orders_that_are_written_to(x, k):
     y = np.sort(np.sin(x * 2.0))
     y[k % 2] = 0.5
     return np.sum(y * np.arange(4.0)) + np.sum(np.sort(y)[:2])
+
+
+# ------------------------------------------------------------ lists, and axes of one element
+
+
+@simple
+def lists_as_operands(x, k):
+    """Of other numbers, kinds, shapes and types, where there were others."""
+    y = [
+        [0.5, 1.5, -0.0, 2.5],
+        [1.0 * k, 1, 2, np.nan],
+        [1, 2, 3, 4],
+        (0.5, 1.5, 2.5, np.float64(3.5)),
+        [True, 0.5, 1.0, 2.0],
+        [0.5],
+        [[0.5, 1.0, 2.0, 4.0]],
+        [0.5, x[0].item(), 1.0, x[1]],
+        [0.5, 2**60 + 1, 0.1, 3.0],
+        [0.5, 1.0, 2.0],
+        [0.5, 1.0, 2.0, "a"],
+        np.array([0.5, 1.5, 2.5, 3.5]),
+        2.0,
+    ][k % 13 if k > 6 else 0]
+    try:
+        return np.sum(np.maximum(x * y + y, y) * x)
+    except Exception as error:
+        return np.sum(x) * len(type(error).__name__)
+
+
+@simple
+def lists_of_whole_numbers(x, k):
+    y = [[3, -1, 2**60 + k, k], [3.0, -1, 0, 0], [2**63, 1, 1, 1], [3, 1], np.arange(4)]
+    y = y[k % 5 if k > 6 else 0]
+    try:
+        return np.sum(x.astype(np.float32 if k == 13 else float) * y)
+    except Exception as error:
+        return np.sum(x) * len(type(error).__name__)
+
+
+@simple
+def lists_in_lists(x, k):
+    a = [[1.0, 0.1 * k], [0.2, 1]]
+    if k % 4 == 3:
+        a[1] = [[0.2, 1.0], (0.3, 2), [0.1], [0.1, [1.0]]][k // 4 % 4]
+    try:
+        y = a @ x.reshape(2, 2) + a
+        return np.sum(np.concatenate([x[:2] * y[0], a[0], [0.5 * k], (1, 2.0)]) * 1.5)
+    except Exception as error:
+        return np.sum(x) * len(type(error).__name__)
+
+
+@simple
+def lists_where_arrays_lay_otherwise(x, k):
+    y = [[1.0, 2.0], [0.3, 4.0]]
+    z = x.reshape(2, 2).T * (np.array(y, order="F") if k < 8 or k % 3 == 0 else y)
+    return np.sum(np.ravel(z, "K") * x) + len(str(z.detach().numpy().strides))
+
+
+@simple
+def lists_to_choose_from(x, k):
+    y = [[1.0, 2.0, 0.5 * k, 0.0], [1, 2, 3, 4], [0.5], 0.5, np.full(4, 1.5)][k % 5 if k > 6 else 0]
+    z = np.where(x > 0.4, x, y) + np.where(x > 0.6, y, x * 2.0)
+    return np.sum(np.clip(z, [-1.0, 0.0, 0.5, 0.1], [2.0, 1.0 + 0.1 * k, 1.0, 3.0]) * x)
+
+
+@simple
+def list_that_is_changed(x, k):
+    y = [0.5, 1.5, 2.5, 3.5]
+    z = x * y
+    y[k % 4] = 9.0
+    return np.sum(z * y * x)
+
+
+@simple
+def lists_of_places(x, k):
+    i = [
+        [2, 0],
+        [2, -4],
+        [-2, 0],
+        [1, 1],
+        [2, 0, 1],
+        [[2, 0]],
+        [True, False, True, False],
+        [2, np.int64(0)],
+        [2, False],
+        [],
+        [2, 9],
+        [2.0, 0],
+        (2,),
+        np.array([2, 0]),
+        np.array([2, 0], np.int32),
+    ][k % 15 if k > 6 else 0]
+    try:
+        return np.sum((x * 2.0)[i] * 1.5) * x[0]
+    except Exception as error:
+        return np.sum(x) * len(str(error))
+
+
+@simple
+def places_along_several_axes(x, k):
+    y, i = (x * 2.0).reshape(2, 2), np.array([1, 0])
+    if k % 5 == 4:
+        i[0] = k % 2
+    index = [(i, [0, 1]), ([1, 0], i), (slice(None), i), (slice(0, 2), [1, 0]), (i[:, None], i), (1, i)]
+    return np.sum(y[index[k // 3 % 6 if k > 6 else 0]] * 1.5) + np.sum(y[:, i] * y[[0, 1], i])
+
+
+@simple
+def axes_of_one_element(x, k):
+    s, y = x[0] * 2.0, x * 3.0
+    if k % 4 == 3:
+        s = x[0, ...] * 1.0 if k % 8 == 3 else x[0, ...]
+    z = s[[None, ..., (None, None), (..., None), ()][k % 5 if k > 6 else 0]]
+    w = y[None] if k % 3 else y[:, None]
+    return np.sum(z * y) + np.sum(w[0] * s[None]) + (s[None, None] * y)[0, 1]
+
+
+@simple
+def writes_to_axes_of_one_element(x, k):
+    """Of a number NumPy copies them; of an array without axes they are a view."""
+    s = x[0] * 2.0
+    t = x[1:2] * 1.0
+    u = s[None] if k % 3 else t[0, ...][None]
+    try:
+        if k % 4 == 2:
+            u[0] = 5.0
+            return np.sum(u * s) + t[0]
+        v = t[None]
+        v[0] += x[1]
+    except Exception as error:
+        return s * len(type(error).__name__)
+    return np.sum(u * s) + t[0] * np.sum(x)
+
+
+@simple
+def lists_of_coefficients(x, k):
+    """A list that reads alike from both ends is no hint at what a function makes of another."""
+    others = [[0.5, 0.2, 0.1 * k], [0.5, 0.2], [1, 2, 1], (0.5, 0.2, 0.5), 0.5, [0.5, x[0]]]
+    a = [0.5, 0.2, 0.5] if k < 8 else others[k % 6]
+    try:
+        y = np.correlate(x, a, "same") + np.convolve(a, x, "same")
+        return np.sum(np.polyval(a, y) * np.append(x, a)[:4]) + np.dot(a, x[: len(a)])
+    except Exception as error:
+        return np.sum(x) * len(type(error).__name__)
+
+
+@simple
+def blocks(x, k):
+    s, y = x[0] * 2.0, x.reshape(2, 2) * 1.0
+    one, row = [1.0, [[1.0]], np.ones((1, 1)), np.full((1, 1), 0.5 * k), s, 1][k % 6 if k > 6 else 0], x[:2]
+    found = np.block([[y, [[0.5], [0.1 * (k > 12)]]], [row if k % 4 else row[None], one]])
+    if k % 5 == 4:
+        found[2, 0] = 3.0
+    try:
+        other = np.block([[y, y], [row]] if k % 7 == 6 else [row, [s, 0.5]][: 1 + (k % 3 > 0)])
+    except Exception as error:
+        return np.sum(found) * len(str(error))
+    return np.sum(found * found) * np.sum(other)
+
+
+@simple
+def block_of_one(x, k):
+    y = np.block(x if k % 3 else [x])
+    y[0] = 2.0
+    return np.sum(x * y)
+
+
+@hostile
+def constants_from_outside():
+    """Tensors without histories, of which some are written to, are leaves, or lie in a user's array."""
+    array = np.array([0.1, 0.2, 0.3, 0.4])
+    a, b, s, shown = tg.tensor(array), tg.tensor(np.eye(4)), tg.tensor(0.5), tg.from_numpy(array)
+    leaf, single = tg.tensor(array, requires_grad=True), tg.tensor(array, dtype=np.float32)
+
+    def f(x, k):
+        y = [a, leaf, single, shown, 1.0, array, tg.zeros(4), a[::-1], s, tg.tensor([1, 2, 3, 4])]
+        y = y[k % 10 if k > 6 else 0]
+        if k % 4 == 2:
+            a[1] = 0.1 * k
+            array[0] = 0.2 * k
+        u = (x + y) * s - b @ x
+        if k % 4 == 1:
+            b[0, 1] = 1.0 * k
+        u[1:3] = y[1:3] if k == 12 else a[1:3]
+        u[0] = s if k % 3 else leaf[1]
+        return np.sum(np.maximum(u, a) * x / s)
+
+    return f, (a, b, array)

@@ -124,3 +124,32 @@ def partly_sorted(x, k):
 def taken_more_than_once(x, k):
     i = np.array([k % 4, (k + 1) % 4, k % 4])
     return np.sum((x * x)[i] * np.arange(3.0)) + np.sum(np.outer(x, x)[i, [0, 1, 2]]) + np.sum(np.take(x, i))
+
+
+@hostile
+def signs_and_logarithms():
+    """Of determinants, by names, in pairs or alone; some are looked at, kept or of a singular matrix."""
+    kept = []
+
+    def f(x, k):
+        a = x.reshape(2, 2) * (0.0 if k == 13 else 1.0) + 0.1 * k * np.eye(2)
+        found = np.linalg.slogdet(a @ a if k % 7 == 6 else a)
+        sign, log = found
+        if k % 5 == 3:
+            kept.append((type(found).__name__, float(found.sign)))
+        if k % 8 == 7 and sign < 0.0:
+            return log * 2.0 + np.sum(x)
+        if k == 16:
+            kept.append(found)
+        return found[0] * found.logabsdet * x[0] + np.sum(x * sign)
+
+    return f, kept
+
+
+@simple
+def logarithms_of_large_and_complex_determinants(x, k):
+    n = 33 if k < 15 else 34
+    a = np.eye(n) * (x[0] + 2.0) + np.outer(np.arange(n) * 0.01, np.ones(n) * x[1])
+    sign, log = np.linalg.slogdet(a)
+    z, w = np.linalg.slogdet(x.reshape(2, 2) * (1.0 + 0.1j * k) + 1j * np.eye(2))
+    return sign * log * 0.1 + np.real(z * w) + np.linalg.slogdet(x[:1, None])[1]

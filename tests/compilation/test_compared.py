@@ -45,10 +45,18 @@ COMPARED = {
     "numbers in lists": "s = np.take(X, [0, 2], axis=1)[0, 1] + np.take(X[1], np.array([3, 1]))[0]",
     "correlations": "s = np.corrcoef(X)[0, 1] + np.polyval(X[0], 0.5) + np.convolve(X[0], Y[0])[1]",
     "determinants": "s = np.linalg.det(X) * np.linalg.det(Y[1:3, 1:3]) + np.linalg.det(X - X)",
+    "logarithms": "p, q = np.linalg.slogdet(X + np.eye(4)); s = p * q + np.linalg.slogdet(X[:1, :1])[1]",
+    "matrices of one column": "s = (X @ A[:1].T)[1, 0] + (A[2:3, :2] @ X[:2])[0, 1]",
     "arrays of parts": "p, q = X[0, :2]; s = (tg.array([p, 0.5, q, 2]) * np.stack([q, 1.0, p, s])).sum()",
     "nested lists": "p, q = X[1, 1:3]; s = (tg.array([[p, -q, 0.0], [q, p, 0], [0.0, 0, 1]]) @ X[:3])[1, 2]",
     "copies": "V = X.copy(); V[0] = 1.0; W = Y.clone(); s = (V * W.astype(float))[0, 1] + V.flatten()[5]",
     "places": "s = X[np.array([2, 0])][1, 1] + X[0][np.array([True, False, True, True])].sum() * s",
+    "lists": "s = (X * [0.5, 1, 2.0, 3.0] + X @ [[1.0], [2], [3], [0]] - (1, 2, 3, 4))[1, 1] + X[[2]][0, 1]",
+    "lists among Tensors": "V = np.concatenate([X[0], [0.5, 1]]); s = np.where(V > 1.0, V, [0.1])[1]",
+    "coefficients": "s = np.convolve(X[0], [0.5, 2])[1] + np.append(X[1], 1)[4] * np.dot([0.1, 2], Y[:2])[1]",
+    "blocks": "s = np.block([[X, Y[:, :1]], [X[:1] * s, 1.0]])[4, 3] + np.block([s, X[0]])[2]",
+    "axes of one element": "s = s[None][0] + X[None][0, 1, 1] + X[:, None][1, 0, 2] + s[..., None][0]",
+    "places along axes": "s = X[[1, 0], [2, 3]][0] + X[:, np.array([1, 0])][1, 1] + X[np.ix_([0], [2])][0]",
     "remainders": "s = (X % 0.3 + 2.5 % Y)[1, 2]",
     "looks at arrays": "s = s * (2.0 if np.isfinite(X).all() and np.any(Y > 0.0) and (Y > 0).all() else 3.0)",
     "places looked at": "s = X[0][np.argmax(X[1])] * Y[1, int(Y[1].argmin())] + A[1, np.argmax(Y[2])]",
@@ -122,22 +130,31 @@ def test_errors_of_matrices_are_raised_where_they_come():
         assert compiled.explain().kinds[0].ways[0].calls > 10
 
 
-@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
-def test_a_look_at_a_number_leaves_the_next_operation_to_compiled_code(monkeypatch):
-    """Though the Tensor that had the number stands for the result of the one after that."""
+LOOKS = "s.item() > 0.0", "float(s.detach()) > 0.0", "x.shape == (1,) and s.ndim + len(x) == 1", "s < 9.0"
 
-    def f(x):
+
+@pytest.mark.skipif(not abi.native(), reason="this Python compiles no comparison")
+@pytest.mark.parametrize("dtype", [float, np.float32])
+@pytest.mark.parametrize("look", LOOKS)
+def test_looks_at_numbers_and_shapes_are_left_to_compiled_code(look, dtype, monkeypatch):
+    """And so is the next operation, though the Tensor that had the number stands for a later result."""
+
+    def f(x, y):
         s = x[0]
         for _ in range(9):
-            s = s * (1.1 if s.item() > 0.0 else 2.0)
-        return s * 2.0
+            s = s * (1.1 if eval(look) else 2.0)
+        return s * len(y)
 
-    compiled, asked, expect = tg.compile(f, wait=True), [], Matcher.expect
+    compiled, asked, y = tg.compile(f, argnums=(0, 1), wait=True), [], np.ones(3, dtype)
     for k in range(8):
-        compiled.value_and_grad(np.array([0.7]) + k)
-    monkeypatch.setattr(Matcher, "expect", lambda *args: asked.append(1) or expect(*args))
-    found, wanted = compiled.value_and_grad(np.array([0.7])), tg.func.value_and_grad(f)(np.array([0.7]))
-    assert found[0] == wanted[0] and np.allclose(found[1], wanted[1], rtol=1e-13, atol=0)
+        compiled.value_and_grad(np.array([0.7 + k], dtype), y)
+    for name in ("expect", "compute", "like", "decide"):
+        before = getattr(Matcher, name)
+        monkeypatch.setattr(Matcher, name, lambda *args, _of=before: asked.append(1) or _of(*args))
+    for x in (np.array([0.7], dtype), np.array([-0.7], dtype)):
+        found, wanted = compiled.value_and_grad(x, y), tg.func.value_and_grad(f, (0, 1))(x, y)
+        assert found[0] == wanted[0] and type(found[0]) is type(wanted[0])
+        assert np.allclose(found[1][0], wanted[1][0], rtol=1e-13 if dtype is float else 1e-6, atol=0)
     assert not asked
 
 
@@ -214,7 +231,8 @@ BY_SHAPES = {  # a call of each
     np.sort: "(x, axis=0)", np.partition: "(x, 2)", np.median: "(x, axis=1)", np.quantile: "(x, 0.3, axis=1)",
     np.percentile: "(x, 40.0)", np.interp: "(x, [0.0, 1.0, 2.0], [1.0, 3.0, 2.0])",
     np.nan_to_num: "(x, nan=2.0)", np.linspace: "(x[0], x[1], 5)", np.cumsum: "(x)", np.cumprod: "(x)",
-    np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
+    np.linalg.slogdet: "(x[:, :3])[1]", np.select: "([x > 1.0, x > 0.5], [x, x * x], 2.0)",
+    np.block: "([[x, x[:, :1]], [np.ones((1, 4)), x[0, 0]]])",
 }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ SEEING: set[Operation] = {RESHAPE, ELEMENT, REGISTRY["broadcast_to"]}  # what gi
 SEEING |= {op for op in REGISTRY.values() if isinstance(op, Linear) and op.window in VIEWING}
 WITHOUT_ERRORS = Elementwise, Reduction, Linear, Passive  # of operands of shapes that have been seen to fit
 PRODUCTS = {op for op in REGISTRY.values() if op.multilinear}
-PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod], MEANING[np.linalg.det]}  # which is a sum of some
+PRODUCTS |= {MEANING[np.prod], MEANING[np.cumprod]}
+PRODUCTS |= {MEANING[np.linalg.det], MEANING[np.linalg.slogdet]}  # which are sums of some
 NARROW = 1 << 16  # objects whose numbers two bytes have
 UNKNOWN = object()
 NO_ATTRIBUTES: Attributes = {}  # of the events that have none, of which there may be very many
@@ -90,7 +91,7 @@ class Called(NamedTuple):
 
     The op of an operator in place is followed by the one that `writes` its result to the first argument.
     Any other call may be of several `events`, one after the other, of which one gives the result, or some
-    those that it gives in a list or tuple, its `kind`; `results` are their numbers. Operands that are none of
+    those that it gives in a list or tuple of a `kind`; `results` are their numbers. Operands that are none of
     its arguments, by event and number, are `constants`. A result without axes may be one of NumPy's arrays.
     """
 
@@ -106,17 +107,31 @@ class Called(NamedTuple):
 
     def arguments(self) -> list[Any]:
         """Return its arguments one by one."""
-        every = (*self.args, *self.kwargs.values())
-        return [y for x in every for y in (x.parts if type(x) is Several else (x,))]
+        return [*_single((*self.args, *self.kwargs.values()))]
 
     def brought(self) -> set[tuple[int, int]]:
         """Which operands its arguments are, by event and number."""
         return {(x.event, x.operand) for x in self.arguments() if type(x) is Brought}
 
+    def gathered(self, found: Sequence[Any]) -> Any:
+        """What it gives, of results."""
+        if self.kind is None:
+            return found[0]
+        return list(found) if self.kind is list else tuple.__new__(self.kind, found)  # which runs no Python
+
     def replaced(self, function: Callable[[Any], Any]) -> Called:
         """Return the call with what a function makes of its arguments."""
         kwargs = {name: function(x) for name, x in self.kwargs.items()}
         return Called(self.function, tuple(map(function, self.args)), kwargs, *self[3:])
+
+
+def _single(arguments: Iterable[Any]) -> Iterator[Any]:
+    """Give arguments, and those in lists and tuples."""
+    for x in arguments:
+        if type(x) is Several:
+            yield from _single(x.parts)
+        else:
+            yield x
 
 
 def WRITE() -> None:
@@ -310,6 +325,11 @@ class Events(Sequence[Event]):
         """How an operation was called."""
         more = self._more.get(k)
         return None if more is None or more[1] is None else self._with_sources(k, more[1])
+
+    def function(self, k: int) -> Callable[..., Any] | None:
+        """The function that was called for an operation, if there is one."""
+        more = self._more.get(k)
+        return None if more is None or more[1] is None else more[1].function
 
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""

@@ -181,7 +181,7 @@ class Learner:
         out = how(*args, **kwargs)
         writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
-        results = out if type(out) in (list, tuple) else [out]
+        results = out if isinstance(out, (list, tuple)) else [out]
         if not results or not all(isinstance(x, Handle) for x in results):
             return out
         if len(self.listing) == k + count and out is results[0]:
@@ -192,10 +192,14 @@ class Learner:
                 brought = deque(
                     (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
                 )
+                if function in listed.op.functions:  # whose arguments are the operands in their order
+                    brought = _as_lists(brought, [*args, *kwargs.values()])
                 known = {x.history if type(x) is Flat else x for x in operands if type(x) in (History, Flat)}
                 call = self._called(function, sources or args, kwargs, known, brought)
                 if call is not None:
                     self._calls[k] = call._replace(writes=True) if writes else call
+                elif not writes and is_by_shapes(function):  # which has made operands of what it was given
+                    self._note_composed(function, args, kwargs, k, out)
         elif sources is None and parts == self._parts and is_by_shapes(function):
             self._note_composed(function, args, kwargs, k, out)
         if k in self._calls and is_array(out):
@@ -217,8 +221,7 @@ class Learner:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, k: int, out: Any
     ) -> None:
         """Note a call that the operations from one on make up, of which some give its results."""
-        every = (*args, *kwargs.values())
-        plain = [y for x in every for y in (x if type(x) in (list, tuple) else (x,)) if type(y) not in SIMPLE]
+        plain = [x for x in _leaves((*args, *kwargs.values())) if type(x) not in SIMPLE]
         brought, numbers = deque[tuple[Brought, Any]](), dict[History, int]()
         known = set[History]()
         count = len(self.listing) - k
@@ -484,6 +487,32 @@ class Learner:
 
     def leave(self, why: str) -> None:
         """End nothing."""
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    """Give what is in lists and tuples."""
+    for y in x:
+        if type(y) in (list, tuple):
+            yield from _leaves(y)
+        else:
+            yield y
+
+
+def _as_lists(brought: deque[tuple[Brought, Any]], given: Iterable[Any]) -> deque[tuple[Brought, Any]]:
+    """What a call has brought, with lists of numbers in the place of the arrays that were made of them."""
+    every = [y for x in given if type(x) in (list, tuple) for y in (x, *x) if type(y) in (list, tuple)]
+    found = deque[tuple[Brought, Any]]()
+    for operand, x in brought:
+        k = next((k for k, y in enumerate(every) if type(x) is np.ndarray and _makes(y, x)), -1)
+        found.append((operand, x if k < 0 else every.pop(k)))
+    return found
+
+
+def _makes(given: Any, x: Any) -> bool:
+    """Whether an array, or a number in it, is one of numbers of Python's in lists."""
+    if type(x) is not np.ndarray or not x.ndim:
+        return type(given) in (float, int) and bool(given == x)
+    return type(given) in (list, tuple) and len(given) == len(x) and all(map(_makes, given, x))
 
 
 def held(seen: weakref.ref[Any], known: Iterable[Any], but: Handle | None = None) -> Handle | None:

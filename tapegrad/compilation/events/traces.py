@@ -22,6 +22,7 @@ from tapegrad.compilation.events.events import (
     PYTHON_S,
     RESULT,
     UNKNOWN,
+    WRITE,
     Brought,
     Called,
     Event,
@@ -122,7 +123,7 @@ class Trace(NamedTuple):
             if n == NOWHERE:
                 continue
             events[n] = events[n]._replace(call=_with_sources(called, known))
-            if called.events > 1:
+            if not _is_one(events[n]):
                 whole = list(numbers[k : k + called.events]) == [*range(n, n + called.events)]
                 events[n] = events[n]._replace(call=_as_one(events, n) if whole else None)
         source = known.get(found)
@@ -252,6 +253,14 @@ def _with_sources(x: Any, known: _Found) -> Any:
         found = x.replaced(lambda y: _with_sources(y, known))
         return None if _has_unknown((*found.args, *found.kwargs.values())) else found
     return x
+
+
+def _is_one(event: Event) -> bool:
+    """Whether an event is not called, a write, or one operation of which the call brings all operands."""
+    call = event.call
+    if call is None or call.function is WRITE:
+        return True
+    return call.events == 1 and _has_all([event], call.brought())
 
 
 def _as_one(events: Sequence[Event], n: int) -> Called | None:

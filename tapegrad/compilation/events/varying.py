@@ -139,9 +139,3 @@ def in_order(event: Event) -> Event:
 def is_computed_anew(event: Event) -> bool:
     """Whether an event has attributes that are others at each call."""
     return not ANEW.isdisjoint(event.attrs)
-
-
-def is_found_by_rows(event: Event) -> bool:
-    """Whether rows find the places of the elements that an event takes."""
-    varying = varying_of(event.attrs)
-    return varying is not None and varying.order is not None

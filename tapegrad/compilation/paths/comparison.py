@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from tapegrad.compilation.events.events import (
     is_without_errors,
 )
 from tapegrad.compilation.events.passive import Operation
-from tapegrad.compilation.events.varying import is_computed_anew, is_found_by_rows, varying_of
+from tapegrad.compilation.events.varying import is_computed_anew, varying_of
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.rows.computing import RESHAPE
 from tapegrad.core import base
@@ -46,6 +47,7 @@ class Comparison:
     def __init__(self, program: Program, arguments: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         self._program, self._arguments, self._results = program, arguments, results
         self._constants: list[np.ndarray] = []
+        self._makers: list[Any] = []
         self._blocks: list[np.ndarray] = []  # of words that others know by address
         self._room = 0  # for more of them
         self._called: dict[int, Called | None] = {}  # see `known_call`
@@ -75,7 +77,7 @@ class Comparison:
             return call if program.exact[k] else None
         known = call.brought() | {(j, q) for j, q, _ in call.constants}
         for j, event in enumerate(program.events[k : k + call.events]):
-            if not program.exact[k + j] or (is_computed_anew(event) and not is_found_by_rows(event)):
+            if not program.exact[k + j] or (is_computed_anew(event) and k + j not in program.renewals):
                 return None
             for q, source in enumerate(event.operands):
                 if source.kind == LIVE and (j, q) not in known:
@@ -104,7 +106,7 @@ class Comparison:
         given = [self._argument(k, x) for x in call.args]
         write = self._write(k + 1) if call.writes else 0
         handles = [id(self.handle(Source(RESULT, k + j))) for j in call.results]
-        kind, several = (0, ()) if call.kind is None else (id(call.kind), handles)
+        kind, several = (0, ()) if call.kind is None else (self._maker(call.kind), handles)
         constants = []
         for j, q, value in call.constants:
             buffer = self._program.live(k + j)[q]
@@ -114,6 +116,13 @@ class Comparison:
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
         head = write, call.events, handles[0], len(call.constants), kind, len(several)
         return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
+
+    def _maker(self, kind: type) -> Address:
+        """Where a list or tuple type is, or what makes a tuple with names of another one."""
+        if kind in (list, tuple):
+            return id(kind)
+        self._makers.append(functools.partial(tuple.__new__, kind))
+        return id(self._makers[-1])
 
     def _words(
         self,
@@ -291,8 +300,7 @@ class Comparison:
 
     def results(self, k: int, call: Called) -> Any:
         """Return what a call gives that begins with an event."""
-        found = [self.handle(Source(RESULT, k + j)) for j in call.results]
-        return found[0] if call.kind is None else call.kind(found)
+        return call.gathered([self.handle(Source(RESULT, k + j)) for j in call.results])
 
 
 def _is_alike(value: Any, buffer: np.ndarray) -> bool:

@@ -186,6 +186,9 @@ class Follower:
         state[layout.RUN_WORDS_AT] = path.program.rows.at if self.see_value is None else 0
         self._raise_in_calls()
         state[layout.ARGUMENT_COUNT] = len(self.arguments) if self.see_value is None else 0
+        values, arguments = path.program.values, path.program.arguments
+        state[layout.VALUES_LIST] = id(values) if isinstance(values, list) else 0
+        state[layout.ARGUMENTS_LIST] = id(arguments)
         result = path.comparison.handle(Source(RESULT, path.result))
         state[layout.LAST_EVENT], state[layout.RESULT_HANDLE] = path.end, id(result)
         self.ready = path if self.see_value is None else None

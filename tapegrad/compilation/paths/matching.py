@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.compilation.events.equality import alike
 from tapegrad.compilation.events.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.events.passive import Operation, Passive, flat_operation
-from tapegrad.compilation.events.varying import TAKE, varying_of
+from tapegrad.compilation.events.varying import varying_of
 from tapegrad.compilation.paths.comparison import is_constant
 from tapegrad.compilation.paths.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.paths.path import EVENT_BYTES, Computation, Path, Product
@@ -82,9 +82,9 @@ class Matcher(Leaver):
         if self.left or _enabled.get() is not self.mode:
             return None
         k = self._position_of(op)
-        if op is POWER or not self._is_handled():
+        if op is POWER or k >= len(self.program.events) or self.program.events.ops[k] is not op:
             return None
-        if k >= len(self.program.events) or not self.program.exact[k] or len(operands) > QUICK:
+        if not self.program.exact[k] or len(operands) > QUICK or not self._is_handled():
             return None
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
@@ -205,7 +205,7 @@ class Matcher(Leaver):
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
-        if k < len(self.program.events) and _enabled.get() is self.mode:
+        if self.program.events.function(k) is function and _enabled.get() is self.mode:
             known = self.path.comparison.known_call(k)
             while k in self.path.looks and (known is None or known.function is not function):
                 k += 1
@@ -213,7 +213,6 @@ class Matcher(Leaver):
             if (
                 known is not None
                 and not known.writes
-                and known.function is function
                 and known.kwargs.keys() == kwargs.keys()
                 and self._is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
@@ -240,10 +239,10 @@ class Matcher(Leaver):
         if event.several:
             return None
         varying = varying_of(event.attrs)
-        taken = event.op is TAKE or varying is not None
-        taken = taken and self.program.exact[k] != 0 and self._is_handled()
-        if not taken and (varying is not None or not self.program.views[k]):
-            return None
+        if not self.program.views[k]:
+            taken = varying is not None or self.program.is_part(k)
+            if not (taken and self.program.exact[k] and self._is_handled()):
+                return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
             return None
         if varying is not None and not varying.take_index(index):

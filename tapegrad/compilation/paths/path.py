@@ -13,7 +13,6 @@ from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Events, Source
 from tapegrad.compilation.events.passive import Passive
-from tapegrad.compilation.events.varying import TAKE
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory.pages import LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import Comparison
@@ -351,12 +350,11 @@ class Path(Computation):
     def _compared(self, k: int) -> Compared:
         """The op of an event and what its operands are; and their addresses."""
         program, found, event = self.program, [(0, 0), (0, 0)], self.program.events[k]
-        index = None if event.several else event.attrs.get("index")
-        part = index is not None and (program.views[k] or (event.op is TAKE and type(index) is np.ndarray))
+        part = "index" in event.attrs and not event.several and program.is_part(k)
         usable = len(event.operands) <= 2 and (part or not event.attrs) and program.exact[k]
         usable = usable and event.writes is None
         if part:
-            found[1] = layout.AN_INDEX, id(index)
+            found[1] = layout.AN_INDEX, id(event.attrs["index"])
         for q in range(min(len(event.operands), 2)):
             found[q] = self.comparison.operand_of(event, k, q)
             usable = usable and found[q][1] != 0

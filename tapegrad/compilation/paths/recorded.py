@@ -28,7 +28,7 @@ def operand_value(source: Source, buffer: Any) -> Any:
         return source.value
     if type(source.value) in PYTHON_S:
         return buffer[()].item()
-    return buffer.copy() if buffer.ndim else buffer[()]
+    return buffer.copy("K") if buffer.ndim else buffer[()]
 
 
 def apply_event(event: Event, operands: Sequence[Operand]) -> Tensor:

@@ -34,6 +34,7 @@ from tapegrad.compilation.events.varying import (
     COMPUTED,
     ELEMENT,
     REARRANGE,
+    TAKE,
     Renewal,
     is_computed_anew,
     varying_of,
@@ -42,7 +43,7 @@ from tapegrad.compilation.memory.pages import KEPT, have_same_bytes
 from tapegrad.compilation.programs.copies import Copies
 from tapegrad.compilation.programs.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.programs.row_forms import RowForms, is_placed
-from tapegrad.compilation.rows.computing import BROADCAST, compute, number_of
+from tapegrad.compilation.rows.computing import BROADCAST, GETITEM, compute, number_of
 from tapegrad.compilation.rows.releases import Releases, forget_steps
 from tapegrad.compilation.rows.rows import Rows
 from tapegrad.core.dispatch import apply
@@ -447,6 +448,11 @@ class Program:
         """Return the same program with other buffers, or those of the others."""
         passing = [id(x.buffer) for x in self.copies.in_place()]
         return Program(self.events.copy(), self.arguments, others, self.exact, passing=passing)
+
+    def is_part(self, k: int) -> bool:
+        """Whether an event is what an index takes: a view, elements, or a number with axes, in a copy."""
+        op = self.events.ops[k]
+        return bool(self.views[k]) or op is TAKE or (op is GETITEM and self.live(k)[0].ndim == 0)
 
     def buffer(self, source: Source) -> Any:
         """Return where the value of an argument or a result is, the same array to all who keep it."""

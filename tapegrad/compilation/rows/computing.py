@@ -27,6 +27,7 @@ ADD_AT = REGISTRY["add_at"]
 EMBED = REGISTRY["embed"]
 COLLECT = REGISTRY["collect"]
 ASTYPE = REGISTRY["astype"]
+GETITEM = REGISTRY["getitem"]
 NORM = REGISTRY["norm"]
 RESHAPE = REGISTRY["reshape"]
 CONCATENATE, STACK, BROADCAST, MEAN, SUM, WHERE, CUMSUM, REAL, IMAG, MATMUL, MULTIPLY = (
@@ -339,6 +340,11 @@ def _reshaped(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndar
     return True
 
 
+def _with_axes(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
+    """A part of a number, which is a copy with axes of one element."""
+    return operands[0].ndim == 0 and _reshaped(rows, event, operands, out)
+
+
 def _assigned(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarray) -> bool:
     part, whole = operands
     if any(x.dtype != out.dtype for x in operands) or out.dtype.char not in NUMBERS:
@@ -429,9 +435,10 @@ def _chosen(rows: Rows, event: Event, operands: list[np.ndarray], out: np.ndarra
 SPECIAL: dict[Any, Callable[[Rows, Event, list[Any], np.ndarray], bool]] = {
     **dict.fromkeys(REDUCING, _reduced),
     ASSIGN: _assigned, MEAN: _mean, NORM: _norm, CUMSUM: _cumsum, CONCATENATE: _concatenated,
-    STACK: _stacked, TAKE: _taken, REARRANGE: _rearranged, ADD_AT: _added, COLLECT: _collected,
-    EMBED: _embedded, ASTYPE: _cast, RESHAPE: _reshaped, REAL: _part, IMAG: _part, POWER: _power,
-    WHERE: _chosen, **dict.fromkeys(map(passive, (*REDUCING_TRUTH, np.count_nonzero)), _truth),
+    GETITEM: _with_axes, STACK: _stacked, TAKE: _taken, REARRANGE: _rearranged, ADD_AT: _added,
+    COLLECT: _collected, EMBED: _embedded, ASTYPE: _cast, RESHAPE: _reshaped, REAL: _part, IMAG: _part,
+    POWER: _power, WHERE: _chosen,
+    **dict.fromkeys(map(passive, (*REDUCING_TRUTH, np.count_nonzero)), _truth),
     **dict.fromkeys(map(passive, (np.argmax, np.argmin)), _extreme_place),
 }  # fmt: skip
 

@@ -181,8 +181,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, DROP, FOLLOW, MATCH_CALL,
-    IS_UNCHANGED,
-) = range(21)  # fmt: skip
+    IS_UNCHANGED, NUMBER_EXPECTED, LIKE_EXPECTED,
+) = range(23)  # fmt: skip
 
 # What those of later programs give the addresses of.
 RERECORD, RERECORD_SEALED, UPDATE, SET_METHOD, SET_SLOT = range(5)
@@ -335,13 +335,15 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
 # begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
 # first; and a list that keeps these, and what shows warnings; where a Tensor keeps what refers to it
-# weakly; the handling of errors in which rows that call functions run, if there are such; and whether events
-# were passed over that nothing reads. At last ops of comparisons.
+# weakly; the handling of errors in which rows that call functions run, if there are such; whether events
+# were passed over that nothing reads; lists of the arrays of results, or 0, and of arguments. At last ops of
+# comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
-    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, COMPARISONS,
-) = range(22)  # fmt: skip
+    FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, VALUES_LIST,
+    ARGUMENTS_LIST, COMPARISONS,
+) = range(24)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (
@@ -357,9 +359,10 @@ LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 ) = range(9)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
-# its result, how many constants it has, and of several results whether it gives a list or a tuple, 0 for
-# one, and how many; then of each argument what it is, as of an operand, of those with names the name before
-# that, of constants where they go, where they are, and how many bytes, and the Tensors of several results.
+# its result, how many constants it has, and of several results the type of a list or a tuple, or what makes
+# another one of a tuple, 0 for one, and how many; then of each argument what it is, as of an operand, of
+# those with names the name before that, of constants where they go, where they are, and how many bytes, and
+# the Tensors of several results.
 # SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
 # function.
 CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_EVENTS, CALL_HANDLE, CALL_CONSTANTS = range(7)

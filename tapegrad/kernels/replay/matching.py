@@ -6,7 +6,7 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, in_force, same_words, size_of
+from tapegrad.kernels.replay.operands import code_of, has, in_force, is_plain, same_words, size_of
 
 
 def matched(sheet: int, a: int, b: int) -> int:
@@ -56,11 +56,26 @@ def matched_comparison(a: int, b: int, which: int) -> int:
 def match_operands_of(event: int, a: int, b: int) -> int:
     """The Tensor of an event, if these are its operands, and the next event is expected."""
     e, words = i64(event), i64(i64(event).event_alike)
-    if matches_operand(words.alike_first, e.event_first, a) == 0:
+    if matches_operand(words.alike_first, e.event_first, constant_of(words.alike_first, a)) == 0:
         return UNHANDLED
-    if matches_operand(words.alike_second, e.event_second, b) == 0:
+    if matches_operand(words.alike_second, e.event_second, constant_of(words.alike_second, b)) == 0:
         return UNHANDLED
     return pass_event(event)
+
+
+def constant_of(kind: int, x: int) -> int:
+    """The value of a Tensor that is a constant, where a number or an array is expected; else the operand."""
+    g = i64(shared())
+    if kind == THIS_OBJECT or kind == AN_INDEX or x == 0:
+        return x
+    if obj(x).type != g.tensor_type:
+        return x
+    if obj(x).tape != g.none_at_all or is_plain(x) == 0:
+        return x
+    state = obj(x).extra
+    if state != g.none_at_all and has(state, g.requires_grad_text, g.false) == 0:
+        return x
+    return obj(x).v
 
 
 def match_call(module: int, args: int, count: int) -> int:
@@ -143,7 +158,13 @@ def pass_call(event: int, words: int) -> int:
             handle = constants[3 * w.call_constants + q]
             invoke(g.incref, handle)
             i64(items)[q] = handle
-    return out
+    if out == 0 or w.call_kind == g.list_type or w.call_kind == g.tuple_type:
+        return out
+    several = stack(1)
+    i64(several)[0] = out
+    named = call(g.vectorcall, w.call_kind, several, 1, 0)
+    invoke(g.decref, out)
+    return named
 
 
 def matched_write(x: int, key: int, new: int) -> int:
@@ -170,7 +191,7 @@ def is_written(words: int, x: int, key: int, new: int) -> int:
     for q in range(w.write_views):
         if obj(w[WRITE_HANDLES + q]).refcount > 1:
             return 0
-    return matches_operand(w[WRITE_OPERAND], w[WRITE_OPERAND + 1], new)
+    return matches_operand(w[WRITE_OPERAND], w[WRITE_OPERAND + 1], constant_of(w[WRITE_OPERAND], new))
 
 
 def pass_event(event: int) -> int:
@@ -248,18 +269,76 @@ def keep_in_list(x: int, k: int, new: int) -> int:
     return 1
 
 
+def number_expected(module: int, x: int) -> int:
+    """``number(x)``: what a program at work computes for a Tensor, a number; None where Python is to look."""
+    g, mode, followed, event, out = i64(shared()), in_force(), 0, 0, 0
+    if mode == 0:
+        return 0
+    if g.matching != 0:
+        followed = is_followed(mode)
+    if followed < 0:
+        return 0
+    if followed:
+        event = expected_number(x)
+    if event != 0:
+        if compute_expected(event) == 0:
+            event = 0
+    if event == 0:
+        invoke(g.incref, g.none_at_all)
+        return g.none_at_all
+    code = i64(i64(event).event_alike).alike_code
+    out = call(g.allocate_object, number_type(code), 0)
+    if out != 0:
+        copy(out + SCALAR_AT, i64(event).event_number, code >> 8)
+    return out
+
+
+def number_type(code: int) -> int:
+    """The type of NumPy's numbers of a dtype."""
+    known = i64(i64(shared()).scalars)
+    for j in range(1, known[0] + 1):
+        if known[2 * j + 1] == code:
+            return known[2 * j]
+    return 0
+
+
+def like_expected(module: int, x: int) -> int:
+    """``like(x)``: the buffer of a Tensor that a program at work expects; None where Python is to look."""
+    g, out = i64(shared()), 0
+    if g.matching != 0:
+        m, event, of = i64(g.matching), latest_event(x), 0
+        if event >= m.first_event:
+            of, k = m.values_list, (event - m.first_event) // (8 * EVENT_SIZE)
+        elif event != 0:
+            of, k = m.arguments_list, m.argument_count - (m.first_event - event) // (8 * EVENT_SIZE)
+        if of != 0:
+            out = i64(obj(of).items)[k]
+    if out == 0:
+        out = g.none_at_all
+    invoke(g.incref, out)
+    return out
+
+
 def expected_number(x: int) -> int:
-    """The event among the latest, or the argument's row, that gives this Tensor a number; 0 for none."""
+    """As `latest_event`, if that gives a number."""
+    event = latest_event(x)
+    if event == 0:
+        return 0
+    return event * (i64(event).event_number != 0)
+
+
+def latest_event(x: int) -> int:
+    """The event among the latest, or the argument's row, whose result is this Tensor; 0 for none."""
     m = i64(i64(shared()).matching)
     behind = (m.next_event - m.first_event) // (8 * EVENT_SIZE)
     for q in range(min(behind, LOOK_BACK)):
         event = m.next_event - 8 * EVENT_SIZE * (q + 1)
         if i64(event).event_handle == x:
-            return event * (i64(event).event_number != 0)
+            return event
     for q in range(m.argument_count):
         event = m.first_event - 8 * EVENT_SIZE * (q + 1)
         if i64(event).event_handle == x:
-            return event * (i64(event).event_number != 0)
+            return event
     return 0
 
 
@@ -377,27 +456,25 @@ def is_same(known: int, x: int) -> int:
 
 
 def is_same_index(known: int, x: int) -> int:
-    """Whether an index, of which an array is by itself, or a tuple of numbers, is the same."""
+    """Whether an index, or a part of one, is the same: places in an array are so in a list too."""
     g, kind = i64(shared()), obj(known).type
     if known == x:
         return 1
+    if kind == g.ndarray_type:
+        if obj(x).type == g.list_type:
+            return obj(known).descr == g.integer and numbers_in(x, known, 0, obj(known).data, 0) == 0
+        return has_elements(known, x)
     if obj(x).type != kind:
         return 0
     if kind == g.slice_type:
         return is_same_slice(known, x)
-    if kind == g.ndarray_type:
-        return has_elements(known, x)
     if kind != g.tuple_type:
         return is_same(known, x)
     if obj(known).size != obj(x).size:
         return 0
     for q in range(obj(x).size):
-        mine, theirs = i64(x + TUPLE_ITEMS_AT)[q], i64(known + TUPLE_ITEMS_AT)[q]
-        if is_same(theirs, mine) == 0:
-            if obj(mine).type != g.slice_type or obj(theirs).type != g.slice_type:
-                return 0
-            if is_same_slice(theirs, mine) == 0:
-                return 0
+        if is_same_index(i64(known + TUPLE_ITEMS_AT)[q], i64(x + TUPLE_ITEMS_AT)[q]) == 0:
+            return 0
     return 1
 
 
@@ -412,16 +489,16 @@ def is_same_slice(known: int, x: int) -> int:
 def is_copied(target: int, x: int, how: int) -> int:
     """Whether an operand is an array of the same kind as this one, which takes its elements.
 
-    Those of large arrays are copied as they lie, of very large ones not: Python looks first whether they are
-    there.
+    Numbers in lists make an array. The elements of large ones are copied as they lie, of very large ones not:
+    Python looks first whether they are there.
     """
     g = i64(shared())
-    if obj(x).type != g.ndarray_type or size_of(x) >= SUMMED or obj(x).ndim == 0:
-        return 0
-    if obj(x).descr != obj(target).descr:
+    if obj(x).type != g.ndarray_type:
+        return is_filled(target, x)
+    if size_of(x) >= SUMMED or obj(x).ndim == 0 or obj(x).descr != obj(target).descr:
         return 0
     alike = same_words(x, target, DIMS_AT)
-    if alike and obj(x).flags & CONTIGUOUS != 0 and same_words(x, target, STRIDES_AT) != 0:
+    if alike and obj(x).flags & CONTIGUOUS != 0 and lies_as(x, target) != 0:
         copy(obj(target).data, obj(x).data, size_of(x))
         return 1
     if size_of(x) > g.copied:
@@ -431,6 +508,58 @@ def is_copied(target: int, x: int, how: int) -> int:
     if how == AN_ARRAY or (how == ELEMENTS and lies_alike(target, x) == 0):
         return 0
     return copy_elements(target, x)
+
+
+def is_filled(target: int, x: int) -> int:
+    """Whether numbers of Python's in lists are an array of the same kind as this one, which takes them."""
+    g, kind = i64(shared()), obj(target).descr
+    if obj(target).flags & C_CONTIGUOUS == 0:
+        return 0
+    if kind == g.double:
+        return numbers_in(x, target, 0, obj(target).data, 1) > 0  # whole ones alone make another array
+    return kind == g.integer and numbers_in(x, target, 0, obj(target).data, 1) == 0
+
+
+def numbers_in(x: int, like: int, axis: int, at: int, are_copied: int) -> int:
+    """How many floats are in lists of an array's shape, from an axis on; -1 if there is anything else.
+
+    All numbers are copied to its elements, from one on, or whole ones have to be these.
+    """
+    g, kind, count = i64(shared()), obj(x).type, 0
+    if axis == obj(like).ndim:
+        if kind == g.float_type or kind == g.float64_type:
+            if are_copied == 0:
+                return -1
+            f64(at)[0] = f64(x + SCALAR_AT)[0]
+            return 1
+        if kind != g.int_type:
+            return -1
+        whole = call(g.long_as, x)
+        if whole == -1 and call(g.error_occurred) != 0:
+            invoke(g.error_clear)
+            return -1
+        if are_copied == 0:
+            return (whole == i64(at)[0]) - 1
+        if obj(like).descr == g.integer:
+            i64(at)[0] = whole
+        elif whole < -EXACT or whole > EXACT:
+            return -1
+        else:
+            f64(at)[0] = float(whole)
+        return 0
+    items = x + TUPLE_ITEMS_AT
+    if kind == g.list_type:
+        items = obj(x).items
+    elif kind != g.tuple_type:
+        return -1
+    if obj(x).size != i64(obj(like).dims)[axis]:
+        return -1
+    for q in range(obj(x).size):
+        found = numbers_in(i64(items)[q], like, axis + 1, at + q * i64(obj(like).strides)[axis], are_copied)
+        if found < 0:
+            return -1
+        count += found
+    return count
 
 
 def has_elements(known: int, x: int) -> int:
@@ -458,6 +587,15 @@ def stretches(x: int, target: int) -> int:
         return 0
     for d in range(n):
         if dims[d] != 1 and dims[d] != wanted[behind + d]:
+            return 0
+    return 1
+
+
+def lies_as(x: int, y: int) -> int:
+    """Whether two arrays, of one shape, have the same strides, but for axes of one element."""
+    dims, mine, theirs = i64(obj(x).dims), i64(obj(x).strides), i64(obj(y).strides)
+    for d in range(obj(x).ndim):
+        if dims[d] != 1 and mine[d] != theirs[d]:
             return 0
     return 1
 
