@@ -381,10 +381,10 @@ READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
 # it shares with rows that do the same elsewhere: what it does, a function with its data, over how many
 # elements, how many operands, whether its loop clears flags of errors; of the operands by how many bytes
 # for each element they advance, and the strides of a ufunc's loop: 0 for a number. What only a group knows
-# starts anew with each block: it does not advance. A fused kernel has its operands in words of its own,
-# FORM_DATA: addresses, advances, after how many elements they advance besides, by how many bytes, and room
-# for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is the sum
-# of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it begins,
+# starts anew with each block: it does not advance. A fused kernel has its operands in words of its own, where
+# it says instead of operands: addresses, advances, after how many elements they advance besides, by how many
+# bytes, and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A
+# total is the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it begins,
 # where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements, where
 # it goes, and a divisor. A product of matrices, or of as many as a stack has, has extents and strides in
 # ROW_STEPS, and behind its places which operand may be scaled, how many elements that has for each product,
