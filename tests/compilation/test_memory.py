@@ -271,9 +271,12 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
     assert found.later
     for k, arrays in found.later.items():
         assert k + 1 in path.reverse.rows.group_ends()  # a group knows blocks of its own
-        later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
+        later = [getattr(y, "array", y) for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
+    blocks, ended = path.reverse.blocks, [id(x) for arrays in found.later.values() for x in arrays]
+    assert blocks
+    assert {id(x) for x in blocks} <= {*ended}  # as their groups end, not behind the last one
 
 
 @pytest.mark.parametrize("is_much", [False, True])
