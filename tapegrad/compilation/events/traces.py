@@ -202,7 +202,7 @@ class _Found:
         return found
 
     def like(self, x: np.ndarray) -> np.ndarray:
-        """An array that lies as a result did that is not kept, one for all that are alike; no page is used."""
+        """An array that lies as a result did of which nothing is kept; the same one for the same look."""
         key = x.shape, x.dtype
         found = self._likes.get(key)
         if found is None:

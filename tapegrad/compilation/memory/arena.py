@@ -32,7 +32,7 @@ class Use(NamedTuple):
 class _Life:
     """An array from its first use to its last."""
 
-    __slots__ = "low", "high", "first", "last", "offset", "is_ours"
+    __slots__ = "first", "high", "is_ours", "last", "low", "offset"
 
     def __init__(self, uses: Sequence[Use]) -> None:
         self.low, self.high = min(use.low for use in uses), max(use.high for use in uses)
