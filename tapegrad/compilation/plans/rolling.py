@@ -135,7 +135,7 @@ class Loop:
 
     def listed(self, addresses: np.ndarray) -> int:
         """The column of a list that has these addresses, one for each turn."""
-        key = hashlib.blake2b(np.ascontiguousarray(addresses)).digest()  # as all of them take much memory
+        key = hashlib.blake2b(addresses.tobytes()).digest()  # as all of them take much memory
         if key not in self.columns:
             self.columns[key] = len(self.lists)
             self.lists.append(addresses)
