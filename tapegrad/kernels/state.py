@@ -122,6 +122,8 @@ def give(state: State) -> None:
 
 def trim() -> None:
     """Give back what workspaces have free that nobody uses at present."""
+    enter, _ = machine.load()
+    enter(layout.RESET_IDLE, 0, 0, 0)
     for _ in range(len(_idle)):
         state = take()
         state.run(layout.RESET)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import at_once
 from tapegrad.compilation.events import learner
 from tapegrad.compilation.events.events import (
     ARGUMENT,
@@ -271,9 +272,12 @@ def test_what_is_read_later_is_not_given_back(monkeypatch):
     assert found.later
     for k, arrays in found.later.items():
         assert k + 1 in path.reverse.rows.group_ends()  # a group knows blocks of its own
-        later = [y for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
+        later = [getattr(y, "array", y) for step in path.reverse.rows.steps[k + 1 :] for y in step.reads]
         later = [y for y in later if isinstance(y, np.ndarray)]
         assert not any(np.may_share_memory(x, y) for x in arrays for y in later)
+    blocks, ended = path.reverse.blocks, [id(x) for arrays in found.later.values() for x in arrays]
+    assert blocks
+    assert {id(x) for x in blocks} <= {*ended}  # as their groups end, not behind the last one
 
 
 @pytest.mark.parametrize("is_much", [False, True])
@@ -419,7 +423,8 @@ def test_what_recorded_calls_have_left_is_given_back(more, monkeypatch):
 
     def trimmed():
         trim()
-        emptied.append(not any(one.view[HELD_BYTES] for one in state._idle))
+        every = [*state._idle, *at_once._states.values()]
+        emptied.append(not any(one.view[HELD_BYTES] for one in every))
 
     monkeypatch.setattr(memory, "trim", trimmed)
     compiled = tg.compile(chain, wait=True)

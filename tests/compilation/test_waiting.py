@@ -12,7 +12,7 @@ import tapegrad as tg
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.paths.waiting import Waiting
 from tapegrad.compilation.rows import table
-from tapegrad.compilation.rows.packing import pack, unpack
+from tapegrad.compilation.rows.packing import SOME_ROWS, pack, unpack
 from tapegrad.kernels import abi
 
 pytestmark = pytest.mark.skipif(not abi.native(), reason="nothing is learned from calls")
@@ -223,7 +223,7 @@ def test_python_may_be_skipped(monkeypatch):
 
 def test_words_are_packed_and_unpacked():
     draw = np.random.default_rng(0)
-    for count in (1, 2, 300):
+    for count in (1, 2, 300, SOME_ROWS + 1):
         lengths = draw.choice([1, 3, 4, 12], count)
         starts = np.cumsum(lengths) - lengths
         words = draw.integers(-(1 << 62), 1 << 62, lengths.sum())

@@ -135,7 +135,7 @@ class Trace(NamedTuple):
         """An operation as an event."""
         value = of.value
         if of.is_shadow:
-            value = np.empty(value.shape, value.dtype)  # of which no page is used
+            value = known.like(value)
         sources = tuple([_source(of.op, q, x, known) for q, x in enumerate(of.operands)])
         compared = of.history.serial == FLAT and not of.by_python and k not in self.calls
         call = _compared(of.op, sources) if compared else None
@@ -199,6 +199,7 @@ class _Found:
         self._arguments: dict[tuple[int, ...], int] = {tuple(x): k for k, x in enumerate(arguments)}
         self._results: dict[int, array[int]] = {}  # by serials of tapes, at places on these
         self._numbers: dict[tuple[int, type, str], Source] = {}
+        self._likes: dict[tuple[tuple[int, ...], np.dtype], np.ndarray] = {}
 
     def add(self, serial: int, at: int, number: int) -> None:
         """Know the result of a number."""
@@ -214,6 +215,14 @@ class _Found:
             found = Source(kind, x)
             if len(self._numbers) < MOST_NUMBERS:
                 self._numbers[key] = found
+        return found
+
+    def like(self, x: np.ndarray) -> np.ndarray:
+        """An array that lies as a result did of which nothing is kept; the same one for the same look."""
+        key = x.shape, x.dtype
+        found = self._likes.get(key)
+        if found is None:
+            found = self._likes[key] = np.empty(*key)
         return found
 
     def get(self, x: History) -> Source | None:

@@ -32,23 +32,32 @@ class Use(NamedTuple):
 class _Life:
     """An array from its first use to its last."""
 
-    def __init__(self, uses: Iterable[Use]) -> None:
-        uses = list(uses)
+    __slots__ = "first", "high", "is_ours", "last", "low", "offset"
+
+    def __init__(self, uses: Sequence[Use]) -> None:
         self.low, self.high = min(use.low for use in uses), max(use.high for use in uses)
-        self.room = -(-(self.high - self.low) // LINE) * LINE  # of an array that begins with a line
         self.first, self.last = uses[0].place, uses[-1].place
         self.offset = -1  # in the arena, if it is moved
-        self._written: list[tuple[Address, Address]] = []
-        self.is_ours = self.high - self.low >= SMALLEST and all(map(self._is_known, uses))
+        self.is_ours = self.high - self.low >= SMALLEST and _are_known(uses)
 
-    def _is_known(self, use: Use) -> bool:
-        """Whether what a use reads has been written before."""
+    @property
+    def room(self) -> int:
+        """How many bytes it takes of the arena, in which it begins with a line."""
+        return -(-(self.high - self.low) // LINE) * LINE
+
+
+def _are_known(uses: Iterable[Use]) -> bool:
+    """Whether what each use reads has been written before."""
+    written: list[tuple[Address, Address]] = []
+    for use in uses:
         reached = use.low
-        for low, high in self._written:
+        for low, high in written:
             reached = max(reached, high) if low <= reached else reached
         if use.writes and reached < use.high:
-            self._written = sorted([*self._written, (use.low, use.high)])
-        return use.writes or reached >= use.high
+            written = sorted([*written, (use.low, use.high)])
+        if not use.writes and reached < use.high:
+            return False
+    return True
 
 
 def _fit(spans: Sequence[tuple[int, int, int]]) -> tuple[int, list[int]]:
@@ -84,7 +93,7 @@ class Arena:
         Whether anything else knows it than addresses.
     """
 
-    def __init__(self, uses: Iterable[Iterable[Use]]) -> None:
+    def __init__(self, uses: Iterable[Sequence[Use]]) -> None:
         self._lives = sorted((x for x in map(_Life, uses) if x.is_ours), key=lambda x: x.low)
         self._lows = [x.low for x in self._lives]
         self.memory, self.is_fixed = np.zeros(0, np.uint8), False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,18 +72,44 @@ class Plan(Prepared):
 
         Of these so many come before all others. Yields wherever somebody else may go on.
         """
-        schedule = Schedule(outputs)
         self.outputs = outputs
-        yield from schedule.add(*forward, True)
         cleared: set[int] = set()
         if reverse is not None:
             backward, ready = reverse
             for k in range(ready):
                 self._repeat(backward, k, True)
                 cleared |= {id(abi.owner_of(x)) for x in backward.steps[k].writes}
+        tiling, computed = yield from self._scheduled(forward, reverse, cleared)
+        yield from self._add_rows(tiling)
+        self.arena = Arena(self._uses(tiling, cleared))
+        del tiling
+        yield
+        self.rows.move(self.arena)
+        self.rows.seal()
+        self.place = place_of(self.rows, self.arena)
+        self.borrows = self.place is not None
+        give_back(self.arena.memory)  # up to the first run
+        yield
+        places = sorted(self.rows.addresses())  # of what is left where it was
+        self._computed = [x for x in computed if bisect_left(places, x.low) < bisect_left(places, x.high)]
+        self.arena.forget()
+        self.wholes.clear()
+
+    def _scheduled(
+        self, forward: tuple[Rows, int, int], reverse: tuple[Rows, int] | None, cleared: set[int]
+    ) -> Generator[None, None, tuple[Tiling, list[Operand]]]:
+        """The steps in order, and where they write; what tells one from the other is let go of."""
+        schedule = Schedule(self.outputs)
+        yield from schedule.add(*forward, True)
+        if reverse is not None:
+            backward, ready = reverse
             yield from schedule.add(backward, ready, len(backward), False)
         self.rows.kept += schedule.scratch
-        tiling = Tiling(schedule.items, {x.owner for x in outputs} | cleared)
+        tiling = Tiling(schedule.items, {x.owner for x in self.outputs} | cleared)
+        return tiling, [x for x in schedule.computed() if x.is_dense]
+
+    def _add_rows(self, tiling: Tiling) -> Iterator[None]:
+        """Add the rows of all items."""
         for item in tiling.items:
             for work in item.work:
                 for x, writes in touched(work):
@@ -97,19 +123,7 @@ class Plan(Prepared):
                     work = part.work[0]
                     self._repeat(work.rows, work.row, not work.reported)
                 yield
-        self.arena = Arena(self._uses(tiling, cleared))
-        yield
-        self.rows.move(self.arena)
-        self.rows.seal()
-        self.place = place_of(self.rows, self.arena)
-        self.borrows = self.place is not None
-        give_back(self.arena.memory)  # up to the first run
-        yield
-        places = sorted(self.rows.addresses())  # of what is left where it was
-        dense = (x for x in schedule.computed() if x.is_dense)
-        self._computed = [x for x in dense if bisect_left(places, x.low) < bisect_left(places, x.high)]
-        self.arena.forget()
-        for known in (self.wholes, self._blocks, self._touched, self._loaded):
+        for known in (self._blocks, self._touched, self._loaded):
             known.clear()  # of which only a plan that is being made has need
 
     def _repeat(self, rows: Rows, k: int, silent: bool) -> None:
@@ -121,8 +135,8 @@ class Plan(Prepared):
                 self._scaled[char] = self.rows.keep(scaling(char))
             self.rows.write(layout.SCALED_BY, abi.address(self._scaled[char].words))
 
-    def _uses(self, tiling: Tiling, cleared: set[int]) -> list[list[Use]]:
-        """What steps do to memory that nobody else knows, by array.
+    def _uses(self, tiling: Tiling, cleared: set[int]) -> Iterator[list[Use]]:
+        """What steps do to memory that nobody else knows, of one array after the other.
 
         An array that is `cleared` as a whole before all steps is none of these: it is written where it is.
         """
@@ -140,7 +154,10 @@ class Plan(Prepared):
                         uses.setdefault(x.owner, []).append(
                             Use(place, x.low, x.high if stack is None else stack.end(x), writes)
                         )
-        return [found for owner, found in uses.items() if owner not in known]
+        while uses:  # of which none is kept
+            owner, found = uses.popitem()
+            if owner not in known:
+                yield found
 
     def is_wanted(self, x: Operand, item: Item) -> bool:
         """Whether anything but its group asks for what a step gives."""

@@ -144,7 +144,8 @@ class Reading:
         self.tokens = np.concatenate(tokens).astype(COUNT)
         self._alone = np.flatnonzero(self.tokens < 0)
         self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone), dtype=COUNT)
-        self.first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
+        self.first = np.zeros(self.count + 1, COUNT)
+        np.cumsum(np.concatenate(counts), dtype=COUNT, out=self.first[1:])
 
     def _forms(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of rows, and how many accesses each has.

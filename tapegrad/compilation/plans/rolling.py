@@ -6,6 +6,7 @@ are written where the rows of the program would write them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -85,7 +86,8 @@ class Loop:
                  (reading.source, reading.address))  # fmt: skip
         self.sources, self.addresses = found
         self.repeat, self.steps = repeat, reading.first[begin : begin + period + 1] - first
-        self.is_truth, self.spans = reading.is_truth[first:end], reading.span[first:end]
+        known = reading.is_truth, reading.span
+        self.is_truth, self.spans = (x[first:end].copy() for x in known)  # so that the whole may go
         shared = reading.is_shared[first : first + turns * count].reshape(turns, count)
         self.is_shared = np.logical_or.reduce(shared)
         self.forms = [reading.forms[k] for k in reading.tokens[begin : begin + period]]
@@ -133,7 +135,7 @@ class Loop:
 
     def listed(self, addresses: np.ndarray) -> int:
         """The column of a list that has these addresses, one for each turn."""
-        key = addresses.tobytes()
+        key = hashlib.blake2b(addresses.tobytes()).digest()  # as all of them take much memory
         if key not in self.columns:
             self.columns[key] = len(self.lists)
             self.lists.append(addresses)
@@ -279,8 +281,10 @@ class Rolled(Prepared):
         address = assembly.load(emit_turns(turns))
         if not address:
             raise MemoryError(f"a process has {assembly.MOST_KERNELS} kernels at most")
-        lists = np.stack(loop.lists, 1) if loop.lists else np.zeros(0, np.int64)
-        loop.lists, loop.columns = [], {}
+        lists, loop.columns = np.zeros((loop.repeat.turns, len(loop.lists)), np.int64), {}
+        while loop.lists:
+            column = loop.lists.pop()
+            lists[:, len(loop.lists)] = column
         kept = (self.rows.keep(x) for x in (loop.room, lists, np.zeros(scratch_of(steps) // WORD)))
         words = [loop.repeat.turns, *map(abi.address, kept), *loop.words]
         self.rows.fused(address, [(word, 0, 1, 0) for word in words], 1)

@@ -82,10 +82,10 @@ class Operand(NamedTuple):
 def describe(x: Any) -> Operand:
     """Describe an array or a block."""
     array: np.ndarray = x.array if isinstance(x, Block) else x
-    low, high = byte_bounds(array) if array.size else (abi.address(array),) * 2
-    dense = is_dense(array)
+    at, dense = abi.address(array), is_dense(array)
+    low, high = (at, at + array.nbytes) if dense else byte_bounds(array) if array.size else (at, at)
     return Operand(
-        abi.address(array), low, high, id(abi.owner_of(array)), array.size, array.itemsize, array.dtype.char,
+        at, low, high, id(abi.owner_of(array)), array.size, array.itemsize, array.dtype.char,
         array.ndim == 0, dense, isinstance(x, Block), 0 if dense else step_of(array),
     )  # fmt: skip
 
@@ -180,6 +180,7 @@ class Schedule:
         # Of those the ones that a step may have to wait for: what a later one has written over waited itself.
         self._reads: dict[int, list[Access]] = {}
         self._writes: dict[int, list[Access]] = {}
+        self._known: dict[int, Operand] = {}  # by ids of arrays, which the steps have
         self._numbers: dict[Address, Operand] = {}  # by where a block is the number that is all its elements
 
     def add(self, rows: Rows, begin: int, end: int, reported: bool) -> Iterator[None]:
@@ -199,8 +200,8 @@ class Schedule:
             elif step.kind == layout.BY_CALL and self._is_joined(step, reported):
                 pass
             elif step.function is not None:
-                reads = [describe(x) for x in step.reads]
-                writes = tuple(describe(x) for x in step.writes)
+                reads = [self._describe(x) for x in step.reads]
+                writes = tuple(self._describe(x) for x in step.writes)
                 if _is_spread(step, reads, writes):
                     self._numbers[writes[0].at] = reads[0]
                 else:
@@ -208,6 +209,13 @@ class Schedule:
                     self._place(_work(rows, k, reported, step, tuple(reads), writes))
             if k % PAUSE == 0:
                 yield
+
+    def _describe(self, x: Any) -> Operand:
+        """Describe an array or a block of a step, once for all steps that know it."""
+        found = self._known.get(id(x))
+        if found is None:
+            found = self._known[id(x)] = describe(x)
+        return found
 
     def _copied(self, rows: Rows, row: int, reported: bool, step: Step) -> Work | None:
         """A call of a ufunc of operands that do not lie densely, as a step that reads copies of these.

@@ -128,4 +128,5 @@ class Releases:
 
 def _owners(step: Step) -> Iterator[int]:
     """Which arrays a row touches."""
-    return (id(abi.owner_of(x)) for x in (*step.reads, *step.writes) if isinstance(x, np.ndarray))
+    arrays = (x.array if type(x) is Block else x for x in (*step.reads, *step.writes))
+    return (id(abi.owner_of(x)) for x in arrays if isinstance(x, np.ndarray))

@@ -271,7 +271,8 @@ class Rows(Table):
         """
         words = [word for part in zip(*places, strict=True) for word in part] + [0] * len(places)
         table = self.tables[len(self)] = np.array(words, np.int64)
-        self._add(Step(layout.BY_FUSED, extent=extent), at, abi.address(table), [], count=len(places))
+        step, table_at = Step(layout.BY_FUSED, extent=extent), abi.address(table)
+        self._add(step, at, 0, [], count=len(places), more=[table_at])
 
     def loop_at(self, ufunc: np.ufunc, kinds: str, places: Sequence[Place], extent: int) -> None:
         """Add a ufunc's inner loop over operands that are known by their places."""

@@ -6,7 +6,7 @@ from tapegrad.kernels.replay.gradients import backward_from, gradients_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.matching import follow, like_expected, match_call, number_expected
-from tapegrad.kernels.replay.memory import reset
+from tapegrad.kernels.replay.memory import reset, reset_idle
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.tapes import serve
 from tapegrad.kernels.replay.unchanged import is_unchanged
@@ -38,6 +38,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return checksum(extra, more)
     if what == RESET:
         return reset(state)
+    if what == RESET_IDLE:
+        return reset_idle()
     if BOUNDS:
         i64(shared()).guard = i64(state).regions
     return serve(what, state, extra, more)

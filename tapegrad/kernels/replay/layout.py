@@ -181,8 +181,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, DROP, FOLLOW, MATCH_CALL,
-    IS_UNCHANGED, NUMBER_EXPECTED, LIKE_EXPECTED,
-) = range(23)  # fmt: skip
+    IS_UNCHANGED, NUMBER_EXPECTED, LIKE_EXPECTED, RESET_IDLE,
+) = range(24)  # fmt: skip
 
 # What those of later programs give the addresses of.
 RERECORD, RERECORD_SEALED, UPDATE, SET_METHOD, SET_SLOT = range(5)
@@ -387,15 +387,15 @@ READ_FROM, READ_KEY, READ_VALUE, READ_WORDS = range(4)
 # it shares with rows that do the same elsewhere: what it does, a function with its data, over how many
 # elements, how many operands, whether its loop clears flags of errors; of the operands by how many bytes
 # for each element they advance, and the strides of a ufunc's loop: 0 for a number. What only a group knows
-# starts anew with each block: it does not advance. A fused kernel has its operands in words of its own,
-# FORM_DATA: addresses, advances, after how many elements they advance besides, by how many bytes, and room
-# for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A total is the sum
-# of the parts of all blocks, which lie as many bytes apart as a block has elements: with what it begins,
-# where it goes, and by what it is divided, or 0. A reduction has what it begins with, the elements, where
-# it goes, and a divisor. A product of matrices, or of as many as a stack has, has extents and strides in
-# ROW_STEPS, and behind its places which operand may be scaled, how many elements that has for each product,
-# and words for that, or 0. Sums of short rows have what they begin with, the elements and where they go;
-# how many elements a row has is FORM_DATA.
+# starts anew with each block: it does not advance. A fused kernel has its operands in words of its own, where
+# it says instead of operands: addresses, advances, after how many elements they advance besides, by how many
+# bytes, and room for the addresses of a block; where it gives 0 the rows are not to be used: ABANDONED. A
+# total is the sum of the parts of all blocks, which lie as many bytes apart as a block has elements: with
+# what it begins, where it goes, and by what it is divided, or 0. A reduction has what it begins with, the
+# elements, where it goes, and a divisor. A product of matrices, or of as many as a stack has, has extents and
+# strides in ROW_STEPS, and behind its places which operand may be scaled, how many elements that has for each
+# product, and words for that, or 0. Sums of short rows have what they begin with, the elements and where they
+# go; how many elements a row has is FORM_DATA.
 (
     PROGRAM_ROWS, CALL_FUNCTION, DROP_REFERENCE, CLEAR_ERROR, TEST_FLAGS, CLEAR_FLAGS, ALL_FLAGS, ERRORS_MET,
     EVENTS_AT, EVENT_COUNT, HELD, WEAK_REFERENCES_AT, REVERSE_AT, REVERSE_COUNT, ABANDONED,

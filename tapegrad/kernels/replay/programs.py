@@ -289,13 +289,14 @@ def run_block(at: int, low: int, n: int) -> int:
     r, form, places, extent = i64(at), i64(i64(at).row_form), stack(ROW_OPERANDS), stack(1)
     count = form.form_count
     if form.form_kind == BY_FUSED:
-        words = i64(form.form_data)
+        table = r[ROW_PLACES]
+        words = i64(table)
         for q in range(count):
             words[4 * count + q] = words[q] + low * words[count + q]
             if words[3 * count + q] != 0:
                 whole = low // words[2 * count + q] * words[3 * count + q]
                 words[4 * count + q] = words[4 * count + q] + whole
-        return call(form.form_function, form.form_data + 32 * count, n)
+        return call(form.form_function, table + 32 * count, n)
     for q in range(count):
         i64(places)[q] = r[ROW_PLACES + q] + low * form[FORM_STRIDES + q]
     if form.form_kind == BY_KERNEL:
