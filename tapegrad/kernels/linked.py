@@ -72,7 +72,7 @@ def _emit(builder: ir.IRBuilder, name: str, whole: bool, values: Sequence[ir.Val
     return builder.load(builder.gep(slots, [ir.Constant(I64, ufunc.nin + result)]))
 
 
-def emit_raise(context: BaseContext, builder: ir.IRBuilder) -> None:
+def emit_raise(context: Any, builder: ir.IRBuilder) -> None:
     """Emit what leaves a function of Numba's where SciPy has set an exception, as users may ask of it.
 
     Where Python's lock is released, which a look would have to wait for, the exception stays set.
