@@ -72,9 +72,26 @@ def _emit(builder: ir.IRBuilder, name: str, whole: bool, values: Sequence[ir.Val
     return builder.load(builder.gep(slots, [ir.Constant(I64, ufunc.nin + result)]))
 
 
+def emit_raise(context: Any, builder: ir.IRBuilder) -> None:
+    """Emit what leaves a function of Numba's where SciPy has set an exception, as users may ask of it.
+
+    Where Python's lock is released, which a look would have to wait for, the exception stays set.
+    """
+    module = builder.module
+    holds = cgutils.get_or_insert_function(module, ir.FunctionType(ir.IntType(32), []), "PyGILState_Check")
+    locked = builder.icmp_signed("!=", builder.call(holds, []), ir.Constant(ir.IntType(32), 0))
+    with builder.if_then(locked):
+        raised = cgutils.is_not_null(builder, context.get_python_api(builder).err_occurred())
+        with builder.if_then(raised, likely=False):
+            context.call_conv.return_exc(builder)
+
+
 @functools.cache
-def function(name: str, dtype: types.Float) -> Callable[..., float]:
-    """Return a function for a Numba dtype, to be called in compiled code; it computes in double precision."""
+def function(name: str, dtype: types.Float, raises: bool = False) -> Callable[..., float]:
+    """Return a function for a Numba dtype, to be called in compiled code; it computes in double precision.
+
+    It `raises` exceptions that SciPy sets, or leaves them to who has called the code.
+    """
     if not can_link(name):
         raise ValueError(f"no function {name} to link")
     count, narrow = FUNCTIONS[name].ufunc.nin, dtype == types.float32
@@ -84,6 +101,8 @@ def function(name: str, dtype: types.Float) -> Callable[..., float]:
     ) -> ir.Value:
         args = [builder.fpext(x, F64) if narrow else x for x in args]
         out = emit_call(builder, name, args)
+        if raises:
+            emit_raise(context, builder)
         return builder.fptrunc(out, ir.FloatType()) if narrow else out
 
     form = dtype(*[dtype] * count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -37,24 +36,44 @@ with optimised_as_a_whole():
     def entry(what, state, extra, more):
         return program(what, state, extra, more)
 '''
-ENTER = '''"""The way into compiled code at an address."""
+ENTER = '''"""The ways into compiled code at an address, with Python's lock and without."""
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from llvmlite import ir
 
 
-@intrinsic
-def jump(typing, address, what, state, extra, more):
-    def code(context, builder, signature, args):
-        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)] * 4)
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+def way(released):
+    @intrinsic
+    def jump(typing, address, what, state, extra, more):
+        def code(context, builder, signature, args):
+            kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)] * 4)
+            found = builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+            python = context.get_python_api(builder)
+            lock = python.gil_ensure() if released else None
+            raised = cgutils.is_not_null(builder, python.err_occurred())  # by a function of SciPy's
+            if released:
+                python.gil_release(lock)
+            with cgutils.if_unlikely(builder, raised):
+                context.call_conv.return_exc(builder)
+            return found
 
-    return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), code
+        return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), code
+
+    return jump
+
+
+HELD, RELEASED = way(False), way(True)
 
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=CACHE)
 def enter(address, what, state, extra, more):
-    return jump(address, what, state, extra, more)
+    return HELD(address, what, state, extra, more)
+
+
+@njit("int64(int64, int64, int64, int64, int64)", cache=CACHE, nogil=True)
+def enter_nogil(address, what, state, extra, more):
+    return RELEASED(address, what, state, extra, more)
 '''
 # Texts through which each operation goes; those that are never checked, as what they work on is not the
 # sweep's; those that are in a checked build.
@@ -103,7 +122,7 @@ def load() -> tuple[Enter, Enter]:
     """Return ``enter(what, state, extra, more)``, and the same with Python's lock released."""
     how = {"trusted": len(TRUSTED), "quick": len(QUICK), "offered": OFFERED}
     enter = build("sweep", _texts(), "entry", layout, **how)
-    nogil = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)(enter.args[0])
+    nogil = functools.partial(cache.load("enter", ENTER).enter_nogil, enter.args[0])
     ways: list[Enter] = [enter, nogil]
     if layout.BOUNDS:  # Python's lock is kept: there is one table of what memory there is
         ways = 2 * [bounds.guarded(ways[0], _texts())]

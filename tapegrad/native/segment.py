@@ -340,6 +340,8 @@ class _Op(Primitive):
 class Call(_Op):
     """A call of a compiled function, its operands the differentiated arguments."""
 
+    by_itself = False
+
     def vjp(
         self, ct: TensorOrArray, out: TensorOrArray, inputs: Values, attrs: Attributes, wanted: Sequence[int]
     ) -> dict[int, TensorOrArray]:

@@ -120,6 +120,7 @@ class Primitive:
     passes_on = False  # whether its derivative computes nothing
     traceable = False  # whether its rule may be run on Tensors that only note what is applied to them
     branch: Any = None  # what of the values decides which ops its rule applies, see `primitive`
+    by_itself = True  # whether operands and attributes give its value
     opaque: tuple[str, ...] = ()  # attributes that its rule hands on without looking at them
 
     def __init__(self, name, functions, forward, arity, doc):

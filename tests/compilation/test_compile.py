@@ -796,6 +796,24 @@ def test_a_function_that_never_follows_is_given_up():
     assert "not learned" in compiled.explain() or not abi.native()
 
 
+@pytest.mark.parametrize("name", ["Twice", "CompiledCall"])
+def test_what_is_no_operation_is_said_to_be_recorded(name):
+    class Twice(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2.0 * x
+
+        @staticmethod
+        def backward(ctx, ct):
+            return 2.0 * ct
+
+    f = Twice.apply if name == "Twice" else tg.njit(lambda x: 2.0 * x)
+    compiled = tg.compile(lambda x: np.sum(f(np.sin(x))), wait=True)
+    for _ in range(3):
+        np.testing.assert_allclose(tg.func.grad(compiled)(np.ones(2)), 2 * np.cos(1), rtol=1e-15)
+    assert f"not learned: it calls {name} " in compiled.explain() or not abi.native()
+
+
 # ------------------------------------------------------------ errors
 
 

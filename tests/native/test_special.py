@@ -136,6 +136,23 @@ def test_a_derivative_without_a_compiled_form_is_refused():
         tg.func.grad(f, 0)(2.5, 1.5)
 
 
+def test_what_scipy_is_told_to_raise_comes_as_itself():
+    """An exception that a function of SciPy's has set while compiled code ran."""
+
+    @tg.njit
+    def number(x):
+        return scipy.special.psi(x) * 2.0
+
+    @tg.njit
+    def array(x):
+        return np.sum(scipy.special.psi(x) * x)
+
+    for f, point in (number, 0.0), (tg.func.grad(array), np.zeros(3)):
+        with scipy.special.errstate(all="raise"), pytest.raises(scipy.special.SpecialFunctionError):
+            f(point)
+        assert not np.any(np.isfinite(f(point)))
+
+
 def test_code_with_links_is_not_taken_from_another_process():
     """A process that has not announced the symbols could not load it."""
 

@@ -208,8 +208,9 @@ row("cosdg", X, lambda x: mp.cos(x * PI / 180), line(-6, 2))
 row("tandg", X, lambda x: mp.tan(x * PI / 180), line(-6, 1.9))
 row("cotdg", X, lambda x: mp.cot(x * PI / 180), line(-6, 1.9))
 # ---- gammas
-row("gamma", X, mp.gamma, [*right(-6, 2.2), (0.0, -1, (-6, 1.5))])
-row("gammaln", X, lambda x: mp.log(abs(mp.gamma(x))), [*right(-6, 6), (0.0, -1, (-6, 1.5))])
+BELOW = [(0.0, -1, (-6, 1.5)), (-3.0, 1, (-12, -1))]
+row("gamma", X, mp.gamma, [*right(-6, 2.2), *BELOW])
+row("gammaln", X, lambda x: mp.log(abs(mp.gamma(x))), [*right(-6, 6), *BELOW])
 row("loggamma", X, mp.loggamma, right(-6, 6))
 row("rgamma", X, mp.rgamma, [*right(-6, 2.2), (0.0, -1, (-6, 1.5))])
 row("psi", X, mp.digamma, [*right(-6, 6), (0.0, -1, (-6, 2))])

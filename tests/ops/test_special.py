@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.special
+from scipy.special import SpecialFunctionError
 
 import tapegrad as tg
 import tapegrad.scipy as ts
@@ -474,3 +475,27 @@ def test_what_scipy_has_besides_is_its_own():
     x = tg.tensor([-800.0, 800.0], requires_grad=True)
     (g,) = tg.grad(ts.special.logsumexp(x), x)
     np.testing.assert_array_equal(g.numpy(), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("way", ["sweep", "without Python's lock", "hooks", "recorded", "compiled"])
+def test_what_scipy_is_told_to_raise_comes_as_itself(way):
+    """An exception that a function of SciPy's has set while compiled code ran."""
+    point = np.full(200_000 if way == "without Python's lock" else 3, 1e-300)
+
+    def f(x):
+        return np.sum(scipy.special.psi(x) * 2.0)
+
+    called = tg.compile(f, wait=True) if way == "compiled" else f
+    for _ in range(8):  # programs are learned
+        tg.func.grad(called)(point + 1.0)
+    x = tg.tensor(point, requires_grad=True)
+    y = called(x)
+    if way == "hooks":
+        x.register_hook(lambda g: g)
+    with scipy.special.errstate(all="raise"), pytest.raises(SpecialFunctionError, match="_zeta"):
+        tg.grad(y, x, create_graph=way == "recorded")  # the derivative is zeta(2, x)
+    x = tg.tensor(np.zeros(3), requires_grad=True)
+    with scipy.special.errstate(all="raise"), pytest.raises(SpecialFunctionError, match="psi"):
+        called(x)
+    y = called(x)
+    assert np.isneginf(y.item())

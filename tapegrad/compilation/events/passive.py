@@ -27,6 +27,8 @@ class Passive:
         Computes the value, as an op's does.
     """
 
+    by_itself = True
+
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__name__", "a step")
         self.functions = (function,)

@@ -38,10 +38,17 @@ from tapegrad.compilation.events.passive import Passive
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
-from tapegrad.kernels.replay.layout import LISTED_HOW, LISTED_OPERANDS, LISTED_RESULT, OPERANDS_LISTED
+from tapegrad.kernels.replay.layout import (
+    LISTED_HOW,
+    LISTED_OP,
+    LISTED_OPERANDS,
+    LISTED_RESULT,
+    OPERANDS_LISTED,
+)
 from tapegrad.ops.primitive import Primitive
 
 OUTSIDE = "operand {} of {} is a Tensor from outside that requires grad, or was written to"
+CALLED = "it calls {} (a Function, a solver of tapegrad.scipy or a function of tg.njit), which is recorded"
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
@@ -106,6 +113,9 @@ class Trace(NamedTuple):
             if serial == FLAT and tuple(history) not in used:
                 numbers[k] = NOWHERE
                 continue
+            if not objects[LISTED_OP].by_itself:
+                of = listed(objects, words)
+                raise Unlearnable(CALLED.format(of.op.node_name(of.attrs).removesuffix("Backward")))
             writes = None
             if k in self.writes:
                 writes = owners.get(self.writes[k].key)

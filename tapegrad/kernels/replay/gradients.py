@@ -534,7 +534,10 @@ def attempt(state: int, held: int, n: int, how: int) -> int:
     by_rule = s.rules + obj(obj(tape).calls).size + obj(obj(tape).hooks).size + watched_leaves(state)
     if by_rule == 0 and s.work <= s.work_limit:
         status = run_open(state)
-        if status != DONE:
+        if call(g.error_occurred) != 0:  # in a function of SciPy's: raised by the sweep in Python
+            invoke(g.error_clear)
+            status = UNHANDLED
+        elif status != DONE:
             status = UNHANDLED  # also without memory, where Python says what there is none for
         elif leave_swept(state, tape, marks) == 0:
             status = MEMORY

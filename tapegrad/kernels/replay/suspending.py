@@ -394,13 +394,16 @@ def run_interrupted(state: int, tape: int, log: int, oldest: int) -> int:
 
 
 def run_freely(state: int) -> int:
-    """As `run`, without Python's lock where that takes longer than giving it up."""
+    """As `run`, without Python's lock where that takes longer than giving it up; RAISED with an error set."""
     g, s = i64(shared()), i64(state)
     if s.work <= s.work_limit:
-        return run(state)
-    thread = call(g.save_thread)
-    status = run(state)
-    invoke(g.restore_thread, thread)
+        status = run(state)
+    else:
+        thread = call(g.save_thread)
+        status = run(state)
+        invoke(g.restore_thread, thread)
+    if call(g.error_occurred) != 0:  # in a function of SciPy's
+        return RAISED
     return status
 
 

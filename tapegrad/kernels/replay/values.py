@@ -3,7 +3,7 @@
 from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.admitting import memory_like, same_kind
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, extent_of, number_as, size_of
+from tapegrad.kernels.replay.operands import code_of, drop_position, extent_of, number_as, size_of
 
 
 def looped(loops: int, function: int, x: int, y: int) -> int:
@@ -50,10 +50,11 @@ def looped(loops: int, function: int, x: int, y: int) -> int:
     if whole:
         i64(args)[n], i64(steps)[n] = obj(out).data, code >> 8
     invoke(i64(loops)[0], args, count, steps, i64(loops)[1])
-    if call(g.test_errors, g.errors) & 0xFFFFFFFF:
-        invoke(g.decref, out)
-        return 0
-    return out
+    failed = call(g.test_errors, g.errors) & 0xFFFFFFFF
+    if call(g.error_occurred) != 0:  # of a function of SciPy's
+        invoke(g.error_clear)
+        failed = 1
+    return drop_position(out * (failed != 0), out * (failed == 0))
 
 
 def computed(how: int, x: int, y: int) -> int:

@@ -16,6 +16,7 @@ from numba.core import ir as numba_ir
 from numba.core import types
 from numba.np import arrayobj
 
+from tapegrad.kernels import linked
 from tapegrad.native.arrays.argument_arrays import ArgumentArray, parts_of
 from tapegrad.native.arrays.array_layout import BLOCK, COUNTED, FACTOR, NUMBERED, PLAIN, UNCHOSEN
 from tapegrad.native.arrays.arrays import is_active_array
@@ -353,6 +354,8 @@ class Row:
         if far is not None:
             with builder.if_then(builder.icmp_signed("!=", again, ir.Constant(I64, 0)), likely=False):
                 convention.call_function(builder, far, types.int64, kinds, [count, *args])
+        if self.emit.may_raise:
+            linked.emit_raise(self.context, builder)
         convention.return_value(builder, ir.Constant(I64, 0))
         return function
 

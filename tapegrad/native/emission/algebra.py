@@ -73,6 +73,7 @@ class Emitter:
     ) -> None:
         self.context, self.builder, self.in_loop, self.outside = context, builder, in_loop, outside
         self.limited = False  # whether there are forms that are right only near 0
+        self.may_raise = False  # whether functions in a loop may leave an exception to what comes after it
 
     def constant(self, literal: float) -> Value:
         """A literal as an LLVM value."""
@@ -101,6 +102,15 @@ class Emitter:
         """Emit a call of a small Python function of floats."""
         form = signature(f8, *[f8] * len(values))
         return self.context.compile_internal(self.builder, function, form, tuple(values))
+
+    def linked(self, name: str, values: Sequence[Value]) -> Value:
+        """Emit a call of a function of SciPy's, which may raise."""
+        found = linked.emit_call(self.builder, name, values)
+        if self.in_loop:
+            self.may_raise = True
+        else:
+            linked.emit_raise(self.context, self.builder)
+        return found
 
     def intrinsic(self, name: str, value: Value) -> Value | float:
         function = self.builder.module.declare_intrinsic(f"llvm.{name}", [self.real])
@@ -736,7 +746,7 @@ def _primal(name: str | Elementwise, args: Sequence[Number]) -> Number:
         return args[0].lift(known.scalar(*args))
     values = [x.value for x in args]
     if known.linked and can_link(known.linked):
-        return Real(emit, linked.emit_call(emit.builder, known.linked, values))
+        return Real(emit, emit.linked(known.linked, values))
     if known.math:
         return Real(emit, emit.call(known.math, values))
     if not isinstance(known, Function) and known.registry is not REGISTRY:

@@ -430,7 +430,8 @@ def _elementwise(op: Primitive, names: list[str], form: str, kinds: Sequence[Typ
     if not any(is_active(getattr(kind, "dtype", kind)) for kind in kinds):
         value = op.scalar or op.forward
         if op.linked and can_link(op.linked) and not any(isinstance(kind, types.Array) for kind in kinds):
-            value, floats = linked.function(op.linked, types.float64), ", ".join(f"float({x})" for x in names)
+            floats = ", ".join(f"float({x})" for x in names)
+            value = linked.function(op.linked, types.float64, True)
             return _code(f"def impl{form}:\n    return value({floats})", value=value)
         if inspect.isfunction(value):
             value = njit(value)

@@ -16,16 +16,31 @@ STEPS = 100_000  # of series and fractions, as for a of some 1e8
 POSITIVE, UNIT = (0.0, np.inf), (0.0, 1.0)
 
 
-@declare(domain=Real(POSITIVE))
+@formula
+def slope_of_gammaln(x):
+    """psi(x); left of 0 by reflection at the nearest whole number, as SciPy's loses digits right of poles."""
+    low = np.where(x < 0, 1, 0)
+    angle = np.pi * np.where(low == 1, x - np.rint(x), 0.25)
+    turn = np.where(angle == 0, np.nan, np.pi / np.tan(angle))
+    return special.psi(np.where(low == 1, 1 - x, x)) - np.where(low == 1, turn, 0)
+
+
+def _slope_of_gamma(x, out):
+    return out * special.psi(x)
+
+
+@declare(domain=Real(POSITIVE), of_complex=_slope_of_gamma)
 def gamma(x, out):
     """Gamma function."""
-    return out * special.psi(x)
+    slope = slope_of_gammaln(x)
+    return out * slope
 
 
 @declare(domain=Real(POSITIVE))
 def gammaln(x):
     """Logarithm of the absolute value of the gamma function."""
-    return special.psi(x)
+    slope = slope_of_gammaln(x)
+    return slope
 
 
 @declare(domain=Real(POSITIVE))
@@ -187,7 +202,8 @@ def poch(z, m, out):
     scale = special.gamma(np.where(none == 1, whole, 1))
     part = special.rgamma(np.where(low == 1, z, 1)) * special.psi(np.where(low == 1, whole, 1))
     at_z = scale * (slope + np.where(low == 1, part, 0))
-    return np.where(none == 1, at_z, out * by_z), np.where(out == 0, 0, out * special.psi(whole))
+    by_m = slope_of_gammaln(whole)
+    return np.where(none == 1, at_z, out * by_z), np.where(out == 0, 0, out * by_m)
 
 
 # ---------------------------------------------------------------- incomplete gamma functions
