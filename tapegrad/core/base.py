@@ -574,21 +574,14 @@ def itself(x: Any) -> Any:
 
 def number_seen(x: Handle) -> Any:
     """Return the value of a Tensor that is looked at once: where a program computes it, it does not stay."""
-    if not is_expected(x):
-        return x._v
-    found = number_natively(x)
-    return decide(itself, x) if found is None else found
-
-
-def number_natively(x: Handle) -> Any:
-    """Return the number that a program at work computes for a Tensor; None where Python is to look.
-
-    Replaced by `core.compiled_methods`.
-    """
+    return decide(itself, x) if is_expected(x) else x._v
 
 
 def like_natively(x: Handle) -> Any:
-    """As `number_natively`, what has the shape and dtype of the Tensor."""
+    """Return what has the shape and dtype of a Tensor that a program computes; None where Python is to look.
+
+    Replaced by `core.compiled_methods`.
+    """
 
 
 def is_expected(x: Operand) -> bool:

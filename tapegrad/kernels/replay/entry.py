@@ -5,7 +5,7 @@ from tapegrad.kernels.replay.any_op import record_op
 from tapegrad.kernels.replay.gradients import backward_from, gradients_of
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, loop
-from tapegrad.kernels.replay.matching import follow, like_expected, match_call, number_expected
+from tapegrad.kernels.replay.matching import follow, like_expected, match_call
 from tapegrad.kernels.replay.memory import reset, reset_idle
 from tapegrad.kernels.replay.recording import methods
 from tapegrad.kernels.replay.tapes import serve
@@ -26,8 +26,6 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(follow)
     if what == MATCH_CALL:
         return address(match_call)
-    if what == NUMBER_EXPECTED:
-        return address(number_expected)
     if what == LIKE_EXPECTED:
         return address(like_expected)
     if what == IS_UNCHANGED:

@@ -269,39 +269,6 @@ def keep_in_list(x: int, k: int, new: int) -> int:
     return 1
 
 
-def number_expected(module: int, x: int) -> int:
-    """``number(x)``: what a program at work computes for a Tensor, a number; None where Python is to look."""
-    g, mode, followed, event, out = i64(shared()), in_force(), 0, 0, 0
-    if mode == 0:
-        return 0
-    if g.matching != 0:
-        followed = is_followed(mode)
-    if followed < 0:
-        return 0
-    if followed:
-        event = expected_number(x)
-    if event != 0:
-        if compute_expected(event) == 0:
-            event = 0
-    if event == 0:
-        invoke(g.incref, g.none_at_all)
-        return g.none_at_all
-    code = i64(i64(event).event_alike).alike_code
-    out = call(g.allocate_object, number_type(code), 0)
-    if out != 0:
-        copy(out + SCALAR_AT, i64(event).event_number, code >> 8)
-    return out
-
-
-def number_type(code: int) -> int:
-    """The type of NumPy's numbers of a dtype."""
-    known = i64(i64(shared()).scalars)
-    for j in range(1, known[0] + 1):
-        if known[2 * j + 1] == code:
-            return known[2 * j]
-    return 0
-
-
 def like_expected(module: int, x: int) -> int:
     """``like(x)``: the buffer of a Tensor that a program at work expects; None where Python is to look."""
     g, out = i64(shared()), 0
