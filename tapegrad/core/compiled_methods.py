@@ -12,6 +12,7 @@ import functools
 import operator
 import sys
 import warnings
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from typing import Any
 
 import numpy as np
@@ -380,7 +381,16 @@ def _method(kind: type[Handle], name: str, flags: int, at: Address) -> Any:
     """A method of Tensor whose code is at an address."""
     maker = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     make = maker(("PyDescr_NewMethod", ctypes.pythonapi))
-    return make(kind, _define(name, flags, at, TWINS[name].__doc__ or ""))
+    twin = TWINS[name]
+    return make(kind, _define(name, flags, at, f"{name}{_signature(twin)}\n--\n\n{twin.__doc__ or ''}"))
+
+
+def _signature(function: Any) -> str:
+    """The parameters of a twin, by position, as CPython reads them from the text of a definition."""
+    code = function.__code__
+    names, more = code.co_varnames[1 : code.co_argcount], iter(code.co_varnames[code.co_argcount :])
+    marks = [mark for mark, flag in (("*", CO_VARARGS), ("**", CO_VARKEYWORDS)) if code.co_flags & flag]
+    return f"({', '.join(['$self', *names, '/', *(f'{mark}{next(more)}' for mark in marks)])})"
 
 
 def _define(name: str, flags: int, at: Address, doc: str) -> Address:

@@ -118,6 +118,7 @@ def write(x: Handle, index: Any, new: Operand, what: str, update: bool = False) 
         storage = None
     _allow(x, storage, new, what)
     if x._v.ndim == 0 and storage is None:
+        _refuse_views(x, index, what)
         recorded = needs_derivative(x) or needs_derivative(new)
         _rebind(x, index, new, what, recorded, update)
         with_metadata(x, (new,), made=False)
@@ -262,6 +263,17 @@ def _count(x: Handle) -> None:
         state.storage.memory.writes += 1
 
 
+def _refuse_views(x: Handle, index: Any, what: str) -> None:
+    """Refuse to write to a number of which there are copies where an array would have views."""
+    presence = None if x._extra is None else x._extra.presence
+    if presence is not None and any(asking.held() for asking in weakref.getweakrefs(presence)):
+        _shape_at(np.asarray(x._v), index, what)  # which refuses an index of nothing
+        raise ReadOnlyError(
+            f"{what}: of the Tensor of shape () there are copies that would be views of an array, and do not "
+            "see the write; make them after it, or of what was written to before"
+        )
+
+
 def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
     if x._extra is not None and x._extra.inference and not is_inference_mode_enabled():
         raise GradientError(f"{what}: a result of inference_mode cannot be written to; use a copy by clone()")
@@ -297,12 +309,6 @@ def _allow(x: Handle, storage: Storage | None, new: Operand, what: str) -> None:
         raise GradientError(
             f"{what}: under tg.no_grad() the tangent of the Tensor of shape {x._v.shape} would know of the "
             "write and its gradient not; write with grad mode on, or to a copy made by clone()"
-        )
-    presence = None if storage is not None or x._v.ndim or x._extra is None else x._extra.presence
-    if presence is not None and any(asking.held() for asking in weakref.getweakrefs(presence)):
-        raise ReadOnlyError(
-            f"{what}: of the Tensor of shape () there are copies that would be views of an array, and do not "
-            "see the write; make them after it, or of what was written to before"
         )
     seen = seen_by(x)
     if type(seen) is ndarray and not seen.flags.writeable:

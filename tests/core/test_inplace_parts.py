@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.errors import ReadOnlyError
 from tapegrad.kernels import abi
 
 PARTS = {"real": lambda z: z.real, "imag": lambda z: z.imag, "np.real": np.real, "np.imag": np.imag,
@@ -427,6 +428,15 @@ def test_numbers_that_numpy_copies_are_written_to(follow):
         before[...] = 5.0
         s.fill(7.0)
         assert (before.item(), s.item(), x.item()) == (5.0, 7.0, 2.0)
+
+
+def test_an_index_of_nothing_is_told_before_copies():
+    s = np.sin(tg.tensor(2.0, requires_grad=True))
+    part = s.reshape(-1)[:1]
+    with pytest.raises(IndexError, match="too many indices"):
+        s[1:] = part
+    with pytest.raises(ReadOnlyError, match="copies"):
+        s[...] = part
 
 
 @pytest.mark.parametrize("hold", ["never", "always", "late"])

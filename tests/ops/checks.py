@@ -127,11 +127,10 @@ def by_complex_step(case: Case) -> dict[int, Any]:
 
 
 def _columns(case: Case, size: int, columns: list[Any]) -> Any:
-    """Derivatives of real numbers, as those of the result, which may have their type or a complex one."""
-    result = np.asarray(case.reference(*case.values))
-    if result.dtype.kind == "c":
-        columns = [numbers(column.astype(complex)) for column in columns]
-    return np.array(columns).reshape(size, numbers(result).size).T
+    """Derivatives, of a result of a complex type that is real perhaps those of the real parts."""
+    rows = numbers(case.reference(*case.values)).size
+    columns = [x if x.size == rows else numbers(x.astype(complex)) for x in columns]
+    return np.array(columns).reshape(size, rows).T
 
 
 def second(case: Case, directions: dict[int, Any]) -> dict[int, Any]:

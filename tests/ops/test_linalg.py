@@ -622,7 +622,8 @@ def test_empty(name, shape):
     for f, w in zip(found, wanted, strict=True):
         assert (f.shape, f.dtype) == (np.shape(w), w.dtype)
     for record in (False, True):
-        (g,) = tg.grad(sum(np.sum(f) for f in found), x, create_graph=record, retain_graph=True)
+        total = sum(np.real(np.sum(f)) for f in found)  # of eigenvalues complex ones from NumPy 2.5 on
+        (g,) = tg.grad(total, x, create_graph=record, retain_graph=True)
         assert g.shape == shape
 
 
