@@ -298,8 +298,10 @@ class Follower:
         self._operands = before | {id(x) for x in operands}
         sources = [self._source(x) if self.is_mine(x) else value_of(x) for x in operands]
         for source in sources:
-            if type(source) is Source and not self.left:
-                self.path.know_array(source)
+            if type(source) is Source and not self.left and self.path.know_array(source):
+                lent = self._lent.get(id(self.program.buffer(source)))
+                if lent is not None:
+                    lent[1] += 1
         try:
             found = told(function, operands, seen)
         finally:

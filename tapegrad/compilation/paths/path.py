@@ -361,14 +361,16 @@ class Path(Computation):
         kinds, addresses = zip(*found, strict=True)
         return (id(event.op) if usable else NO_OP, *kinds), addresses
 
-    def know_array(self, source: Source) -> None:
+    def know_array(self, source: Source) -> bool:
         """Let compiled code know the array of an argument or a result, of which functions without a
-        derivative are asked.
+        derivative are asked; whether that holds it from now on.
         """
         k = source.value + (1 if source.kind == ARGUMENT else 1 + len(self.program.arguments))
-        if not self._rows[k, layout.EVENT_NUMBER]:
-            known = self._arrays_known[k] = self.program.buffer(source)
-            self._rows[k, layout.EVENT_NUMBER] = id(known)
+        if self._rows[k, layout.EVENT_NUMBER]:
+            return False
+        known = self._arrays_known[k] = self.program.buffer(source)
+        self._rows[k, layout.EVENT_NUMBER] = id(known)
+        return True
 
     def _write_words(self, end: int, words: array[int]) -> None:
         """Write the words of arguments, and of events before one, and let go of them."""
