@@ -708,9 +708,10 @@ def test_numbers_are_seen_as_by_the_twins(monkeypatch):
         return [*map(seen, tensors), *found]
 
     (found, kept), count = (outcome(), [sys.getrefcount(x) for x in tensors]), 100
+    falses = sys.getrefcount(False)  # which is as large as can be from Python 3.12 on
     for _ in range(count):
         outcome()
-    assert kept == [sys.getrefcount(x) for x in tensors] and sys.getrefcount(False) < 1 << 31
+    assert kept == [sys.getrefcount(x) for x in tensors] and abs(sys.getrefcount(False) - falses) < count
     for name, twin in compiled_methods.TWINS.items():
         monkeypatch.setattr(Tensor, name, twin)
     assert found == outcome()
