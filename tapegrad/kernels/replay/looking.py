@@ -3,7 +3,7 @@
 All else is left to the methods in Python.
 """
 
-from tapegrad.kernels.dialect import call, f32, f64, i64, invoke, obj, shared, stack, u8
+from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import compute_expected, expected_number, is_followed
 from tapegrad.kernels.replay.operands import code_of, in_force, is_deferred
@@ -146,15 +146,25 @@ def tensor_index(self: int, nothing: int) -> int:
     return call(g.vectorcall, g.as_index, args, 1, 0)
 
 
+def number_type(kind: int) -> int:
+    """The type of NumPy's numbers of a dtype."""
+    known = i64(i64(shared()).scalars)
+    for j in range(1, known[0] + 1):
+        if known[2 * j + 1] & 0xFF == kind:
+            return known[2 * j]
+    return 0
+
+
 def tensor_detach(self: int, nothing: int) -> int:
-    """``detach()``, of a double that a program at work computes, which is copied."""
+    """``detach()``, of a real number that a program at work computes, which is copied."""
     g, told, args = i64(shared()), stack(2), stack(1)
     if obj(self).v == 0:
         if see_number(self, told, 0) != 0:
-            if i64(told)[1] == DOUBLE_CODE:
-                value, out = call(g.allocate_object, g.float64_type, 0), 0
+            at, kind = i64(told)[0], i64(told)[1]
+            if kind == DOUBLE_CODE or kind == SINGLE_CODE:
+                value, out = call(g.allocate_object, number_type(kind), 0), 0
                 if value != 0:
-                    f64(value + SCALAR_AT)[0] = f64(i64(told)[0])[0]
+                    copy(value + SCALAR_AT, at, 8 >> (kind == SINGLE_CODE))
                     out = without_history(value)
                     invoke(g.decref, value)
                 return out
