@@ -205,11 +205,10 @@ class Matcher(Leaver):
                 else self.learner.call(function, how, args, kwargs)
             )
         k = self.position
+        while k in self.path.looks and self.program.events.function(k) is not function:
+            k += 1
         if self.program.events.function(k) is function and _enabled.get() is self.mode:
             known = self.path.comparison.known_call(k)
-            while k in self.path.looks and (known is None or known.function is not function):
-                k += 1
-                known = self.path.comparison.known_call(k) if k < len(self.program.events) else None
             if (
                 known is not None
                 and not known.writes

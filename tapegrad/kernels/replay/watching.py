@@ -9,6 +9,7 @@ from tapegrad.kernels.dialect import call, f64, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.committing import compute
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import suspect
+from tapegrad.kernels.replay.matching import put_in_force
 from tapegrad.kernels.replay.operands import in_force
 
 
@@ -212,19 +213,15 @@ def list_integer(found: int, x: int) -> int:
 def plainly(twin: int, args: int, count: int, mode: int) -> int:
     """Call a function of Python in the mode True, instead of another; 0 with an error set on failure."""
     g, error = i64(shared()), stack(3)
-    token = call(g.context_set, g.mode, g.true)
-    if token == 0:
+    if put_in_force(g.true) == 0:
         return 0
-    invoke(g.decref, token)
     out = call(g.vectorcall, twin, args, count, 0)
     if out == 0:
         invoke(g.error_take, error, error + 8, error + 16)
-    token = call(g.context_set, g.mode, mode)
-    if token != 0:
-        invoke(g.decref, token)
+    back = put_in_force(mode)
     if out == 0:
         invoke(g.error_give, i64(error)[0], i64(error)[1], i64(error)[2])
-    elif token == 0:
+    elif back == 0:
         invoke(g.decref, out)
         out = 0
     return out
