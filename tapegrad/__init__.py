@@ -29,7 +29,7 @@ from tapegrad.core import callers as _callers
 from tapegrad.core import compiled_methods as _compiled_methods
 from tapegrad.core import other_names as _other_names
 from tapegrad.core.guard import guard
-from tapegrad.core.inplace import take_history as _take_history
+from tapegrad.core.histories import take_history as _take_history
 from tapegrad.creation import (
     arange,
     array,

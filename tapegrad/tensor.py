@@ -51,12 +51,15 @@ from tapegrad.core.dispatch import (
 from tapegrad.core.expected import expected, matcher_of
 from tapegrad.core.functions import FUNCTIONS, UFUNCS
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
+from tapegrad.core.histories import forget
 from tapegrad.core.indices import getitem
-from tapegrad.core.inplace import become, forget, lend, refuse_copied, write
+from tapegrad.core.inplace import update_in_place, write
+from tapegrad.core.lending import lend
 from tapegrad.core.nodes import Node, RemovableHandle
 from tapegrad.core.operators import FAST, OPERANDS, REFLECTED, power
 from tapegrad.core.sparse import is_sparse, sparse_times, times_sparse
 from tapegrad.core.storage import STALE
+from tapegrad.core.writable import refuse_copied
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError
 from tapegrad.kernels import abi
 from tapegrad.ops import BY_OPCODE
@@ -151,7 +154,7 @@ def _in_place(operate: Callable[[Any, Any], Tensor], name: str) -> Callable[[Any
                 return as_array(result)
             if not _is_changed(self, name):
                 return as_array(result) if is_array(self) else result
-        become(self, result, name)
+        update_in_place(self, result, name)
         return self
 
     return update
@@ -486,22 +489,22 @@ class Tensor(ArrayMethods):
 
     def add_(self, other: Operand) -> Tensor:
         """As ``+=``; so are `sub_`, `mul_` and `div_`."""
-        become(self, self + other, "add_")
+        update_in_place(self, self + other, "add_")
         return self
 
     def sub_(self, other: Operand) -> Tensor:
         """As ``-=``."""
-        become(self, self - other, "sub_")
+        update_in_place(self, self - other, "sub_")
         return self
 
     def mul_(self, other: Operand) -> Tensor:
         """As ``*=``."""
-        become(self, self * other, "mul_")
+        update_in_place(self, self * other, "mul_")
         return self
 
     def div_(self, other: Operand) -> Tensor:
         """As ``/=``."""
-        become(self, self / other, "div_")
+        update_in_place(self, self / other, "div_")
         return self
 
     def clone(self) -> Tensor:

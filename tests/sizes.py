@@ -106,7 +106,7 @@ OTHERS = (
     Limit("tape.pool", "STOCK_BYTES", "bytes of free buffers"),
     Limit("tape.pool", "LATEST", "buffers handed out last"),
     Limit("tape.pool", "MAX_SHADOWS", "shapes of values that are not kept"),
-    Limit("core.inplace", "FEW", "entries of a log that a write takes"),
+    Limit("core.histories", "FEW", "entries of a log that a write takes"),
     Limit("kernels.replay.layout", "MOST_PROGRAMS", "shapes that rules have met"),
     Limit("autograd.traced_rules", "MOST_TRACED", "elements of an operand of a rule that is traced"),
     Limit("kernels.replay.layout", "KEY_WORDS", "words for the operands of a rule that looks at shapes"),

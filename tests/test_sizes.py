@@ -929,7 +929,7 @@ def shapes(n):
         compare(found, wanted, 1e-14)
 
 
-@crosses("core.inplace", "FEW")
+@crosses("core.histories", "FEW")
 def room(entries):
     """A write where a tape has so many entries left."""
     tapes.close(tapes.current())

@@ -27,7 +27,8 @@ from tapegrad.core.conversion import astype
 from tapegrad.core.dispatch import as_tape_value, is_view_of, with_metadata
 from tapegrad.core.forward_mode import Level, at_level, dual
 from tapegrad.core.grad_mode import in_force, is_grad_enabled, within
-from tapegrad.core.inplace import sharers, write
+from tapegrad.core.histories import sharers
+from tapegrad.core.inplace import write
 from tapegrad.core.saved_values import Packing
 from tapegrad.core.series import Expansion
 from tapegrad.core.storage import DUAL, STALE

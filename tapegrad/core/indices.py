@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.base import (
+    Operand,
     add_saved_bytes,
     array_of,
     is_still,
@@ -29,6 +31,7 @@ INTEGER = np.dtype(np.int64)
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
 PLAIN = {int, type(None), type(Ellipsis), np.ndarray}
 BOUNDS = {int, type(None)}  # of slices
+EVERYTHING = Ellipsis
 
 
 def elements(value: np.ndarray, index: Any, what: str = "") -> Any:
@@ -155,3 +158,34 @@ def _snapshot(index: Any) -> Any:
     if isinstance(index, tuple):
         return tuple(_snapshot(i) for i in index)
     return np.array(index) if isinstance(index, np.ndarray) else index
+
+
+class Flat:
+    """An index of elements by their numbers in C order, an array that nobody else writes to."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, places: Operand) -> None:
+        self.places = np.asarray(places, np.int64)
+
+
+class Part:
+    """An index of the elements that a function takes a view of."""
+
+    __slots__ = ("take",)
+
+    def __init__(self, take: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.take = take
+
+
+def shape_at(value: np.ndarray, index: Any, what: str) -> tuple[int, ...]:
+    """The shape of the elements that an index takes."""
+    part: Any = value
+    if type(index) is Flat:
+        part = index.places
+    elif type(index) is Part:
+        part = index.take(value)
+    elif index is not EVERYTHING:
+        part = elements(value, index, f"{what}: ")  # which would be one more view
+    shape: tuple[int, ...] = part.shape
+    return shape

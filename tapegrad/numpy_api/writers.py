@@ -11,8 +11,8 @@ import numpy as np
 from tapegrad.core.base import Casting, Handle, ndim_of, needs_derivative, shape_of, value_of
 from tapegrad.core.dispatch import note_escape, tensors_in
 from tapegrad.core.functions import implements
-from tapegrad.core.indices import elements, getitem, plain_index
-from tapegrad.core.inplace import Flat, Part, write
+from tapegrad.core.indices import Flat, Part, elements, getitem, plain_index
+from tapegrad.core.inplace import write
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
 from tapegrad.numpy_api.tables import plain, tensor_of

@@ -378,7 +378,7 @@ def test_a_write_costs_what_it_writes():
 
 def test_a_tape_that_is_closed_in_the_middle_of_a_write(monkeypatch):
     """As by a finalizer that sweeps: what the write's record is to link to is not pruned before it does."""
-    write = inplace._set
+    write = inplace._assign
 
     def closing(*args):
         tape = tapes.local.tape
@@ -390,7 +390,7 @@ def test_a_tape_that_is_closed_in_the_middle_of_a_write(monkeypatch):
     y, values = x * 2.0, np.sin(x[:2])
     with monkeypatch.context() as patch:
         patch.setattr(pool, "alone", lambda *_: False)  # copied, so the record before has no handle
-        patch.setattr(inplace, "_set", closing)
+        patch.setattr(inplace, "_assign", closing)
         y[1:3] = values
     (g,) = tg.grad(np.sum(y * y), x)
     a = np.arange(1.0, 6.0)

@@ -468,7 +468,7 @@ def write_values(
     """As `write_at`: change the values, in a copy where something else refers to them, and the history.
 
     What is made for the record may run anything, so the Tensor is looked at before and after; from then on
-    nothing else runs in this thread. Its history is out of sight (`core.inplace._tear`) until it is that of
+    nothing else runs in this thread. It has no history (`core.histories.mark_torn`) until there is that of
     its values again; a view takes its own from that.
     """
     g, f = i64(shared()), i64(frame)
