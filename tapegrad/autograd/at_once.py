@@ -167,7 +167,7 @@ def _end_profile(at: Address, begun: tuple[Any, int, Any], root: Any, status: in
         columns = state.buffers[layout.SEALING]  # the next sweep's, so a copy is taken
         columns = (columns if profile.with_shapes else columns[:n]).copy()
         profile.swept(root._tape.serial, n, columns, bytes(state.flags[:n]), stamps)
-        profile.tell(begin, "backward", (root,), True)
+        profile.note_ended(begin, "backward", (root,), True)
 
 
 def _describe(tape: Tape, at: Address) -> None:

@@ -58,7 +58,7 @@ class _Open:
         self.begin = now()
 
     def __exit__(self, *exception: object) -> None:
-        self.record.tell(self.begin, *self.what)
+        self.record.note_ended(self.begin, *self.what)
 
 
 @functools.cache
@@ -168,7 +168,7 @@ class profile(Block):
         """Return a context manager that takes the time of what is in it."""
         return _Open(self, name, operands, backward, sequence)
 
-    def tell(
+    def note_ended(
         self,
         begin: int,
         name: str,
@@ -176,12 +176,12 @@ class profile(Block):
         backward: bool = False,
         sequence: tuple[int, int] | None = None,
     ) -> None:
-        """Take in an event that ends now."""
+        """Note an event that ends now."""
         end, described = now(), self._described(operands)
         self._ended_events.append((end, begin, name, get_ident(), backward, *described, 0, 0, sequence))
 
-    def took(self, op: Primitive, operands: Iterable[Operand], out: Tensor, begin: int) -> None:
-        """Take in an operation that ends now."""
+    def note_operation(self, op: Primitive, operands: Iterable[Operand], out: Tensor, begin: int) -> None:
+        """Note an operation that ends now."""
         end = now()
         shapes, stack = self._described(operands)
         nbytes, count, sequence = 0, 0, None

@@ -202,7 +202,7 @@ def watch(op: Primitive, operands: Sequence[Operand], function: Callable[..., An
     finally:
         _enabled.set(mode)  # an interrupt may have come as the other was about to be called
         if profile is not None and out is not NotImplemented:
-            profile.took(op, operands, out, begin)
+            profile.note_operation(op, operands, out, begin)
     if alone and lines is not None and isinstance(out, Handle) and out._tape is not None:
         lines.note(out._tape, out._at, op, out._v, operands)
     return out

@@ -75,7 +75,7 @@ class _Watched(profile):
     parameters: Mapping[str, Tensor] = {}
     graph: Graph | None = None
 
-    def tell(
+    def note_ended(
         self,
         begin: int,
         name: str,
@@ -83,8 +83,8 @@ class _Watched(profile):
         backward: bool = False,
         sequence: tuple[int, int] | None = None,
     ) -> None:
-        """Take in an event that ends now."""
-        super().tell(begin, name, operands, backward, sequence)
+        """Note an event that ends now."""
+        super().note_ended(begin, name, operands, backward, sequence)
         if backward and sequence is None and self.graph is None:
             roots = [x for x in operands if isinstance(x, Handle)]
             if roots:

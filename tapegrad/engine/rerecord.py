@@ -46,8 +46,8 @@ def rerecord(
         ``recall(value, source, exposed)`` makes a recorded value an operand again, whose history goes on
         from a leaf's `Cell` or from ``(tape, record)``; a source of None makes a constant, `exposed` if
         others can write to it.
-    settle
-        ``settle(key, ct)`` makes the cotangent of a record on the way into what the caller will get. The
+    finish
+        ``finish(key, ct)`` makes the cotangent of a record on the way into what the caller will get. The
         sweep goes on from that, so other results depend on it.
     known
         ``known(tape, k)`` gives the result and the operands of a record as they are known already, each

@@ -95,7 +95,7 @@ class Record:
         # leaves: where the number stands, and the weight
         self.statements: list[list[tuple[int, list[Weight]]]] = []
         self.numbers: dict[Value, int] = {}  # of the statements here, by their LLVM values
-        self.waiting: list[_Statement | _Late | ir.CallInstr] = []  # what `settle` has not yet seen to
+        self.waiting: list[_Statement | _Late | ir.CallInstr] = []  # that `emit_stores` has not yet seen
         self.wanted: set[Value] = set()  # all numbers and partials of those statements
         # values that partials are computed of: offsets, and how often a tape was met before
         self.written: dict[Value, tuple[int, Value, int]] = {}
@@ -134,8 +134,8 @@ class Record:
     ) -> tuple[Value, Value]:
         """Record a statement with these values; returns its number and its tape."""
         builder = self.emit.builder
-        if not self._knows(tape):
-            self._meet(tape)
+        if not self._is_on_known_tape(tape):
+            self._begin_late(tape)
         number = builder.add(self.count, ir.Constant(I64, len(self.numbers) + 1))
         number = builder.and_(number, self.mask)
         one = _Statement(number, self.start, [(statement, partial.flat()) for statement, partial in leaves])
@@ -148,13 +148,13 @@ class Record:
         """How many bytes it may have as yet."""
         return max(self.size + 8 * len(self.wanted), 4 * len(self.numbers))
 
-    def _knows(self, tape: Value) -> bool:
+    def _is_on_known_tape(self, tape: Value) -> bool:
         """Whether operands on this tape are on the record's for certain, or on none."""
         if tape in self.known or tape is _ZERO:
             return True
-        return getattr(tape, "opname", None) == "or" and all(map(self._knows, tape.operands))
+        return getattr(tape, "opname", None) == "or" and all(map(self._is_on_known_tape, tape.operands))
 
-    def _meet(self, tape: Value) -> None:
+    def _begin_late(self, tape: Value) -> None:
         """Operands may be on a tape where all before were on none: then the record is on it from here."""
         builder = self.emit.builder
         before = builder.block
@@ -169,9 +169,9 @@ class Record:
         self.known |= {tape, self.tape}
         self.waiting.append(_Late(late, start))
 
-    def settle(self) -> None:
+    def emit_stores(self) -> None:
         """Emit, where they belong, the stores of all that adjoints need of the statements until here."""
-        _Settling(self)
+        _Stores(self)
         self.waiting.clear()
         self.wanted.clear()
         self.emit.builder.position_at_end(self.emit.builder.block)
@@ -191,7 +191,7 @@ class Record:
         if ways == 0 and self.left is not None:
             ir.IRBuilder(self.left.append_basic_block("left")).ret_void()
         if ways:
-            self.settle()
+            self.emit_stores()
         found = [copy.copy(self) for _ in range(ways)]
         for one in found:
             for name in COPIED:
@@ -202,7 +202,7 @@ class Record:
 
     def close(self) -> None:
         """Emit the record's end."""
-        self.settle()
+        self.emit_stores()
         self.size = max(self.size, -(-4 * len(self.numbers) // 8) * 8) + 8  # see `grow`
         builder = self.emit.builder
         kind = ir.LiteralStructType([I64] * (LEAVES + 1))
@@ -244,7 +244,7 @@ class Record:
         self.kind.initializer = ir.Constant.literal_struct(words)
 
 
-class _Settling:
+class _Stores:
     """The stores of statements that wait for them, while they are emitted.
 
     Attributes
