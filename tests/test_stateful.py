@@ -316,8 +316,8 @@ class Machine(RuleBasedStateMachine):
     @rule(i=PLACE, j=PLACE, index=st.sampled_from([*BASIC, *ADVANCED, "mask", "array"]), number=NUMBERS,
           by=st.sampled_from(["number", "handle", "part", "array"]))  # fmt: skip
     def assign(self, i, j, index, number, by):
-        (i, x), (j, _) = self.like(i, writable), self.like(j)
-        if x.memory.unclear:
+        (i, x), (j, y) = self.like(i, writable), self.like(j)
+        if x.memory.unclear or (by == "part" and not x.ndim and y.memory is x.memory):  # see `Memory`
             return
         if isinstance(index, str) and index == "mask":
             index = np.arange(x.size).reshape(x.shape) % 3 != 1
