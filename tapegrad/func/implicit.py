@@ -228,8 +228,8 @@ class _Equations(Rule):
     def _changed(self) -> GradientError:
         return GradientError(
             f"{self.name}: the equations are others than when they were solved: a variable that the function "
-            "uses has another value by now (as that of a loop in its later turns), or was written to; pass it "
-            "as an argument, or bind its value, as in lambda x, k=k: ..."
+            "uses has another value by now (as that of a loop in its later turns), or was written to; pass "
+            "it as an argument, or bind its value, as in lambda x, k=k: ..."
         )
 
     def _pull(

@@ -48,8 +48,8 @@ def _look_outside(what: str, uses: bool, moves: bool) -> None:
     """Refuse a result that depends on a Tensor from outside, unless the solution is differentiated by it."""
     if moves or (uses and not USING.get()):
         raise Outside(
-            f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of its "
-            "arguments; pass it by args=, or detach() it if it is a constant"
+            f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of "
+            "its arguments; pass it by args=, or detach() it if it is a constant"
         )
 
 

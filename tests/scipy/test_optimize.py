@@ -330,7 +330,8 @@ OUTSIDE = {  # of a Tensor from outside, 2.0: the solution, and what it is by th
     "BFGS": (lambda a: ours.minimize(lambda x: np.sum((x - a**2) ** 2), [1.0, 2.0]).x, 4),
     "trust-krylov": (lambda a: ours.minimize(lambda x: (x[0] - a) ** 4, [1.0], method="trust-krylov").x, 1),
     "Nelder-Mead": (lambda a: ours.minimize(lambda x: (x[0] - a) ** 2, [1.0], method="Nelder-Mead").x, 1),
-    "bounds": (lambda a: ours.minimize(lambda x: np.sum((x - a) ** 2), [0, 1], bounds=[(0, 1), (0, 9)]).x[1], 1),
+    "bounds": (
+        lambda a: ours.minimize(lambda x: np.sum((x - a) ** 2), [0, 1], bounds=[(0, 1), (0, 9)]).x[1], 1),
     "constraint": (lambda a: ours.minimize(
         lambda x: (x[0] - 5) ** 2, [1.0], constraints={"type": "ineq", "fun": lambda x: a**2 - x[0]}).x, 4),
     "minimize_scalar": (lambda a: ours.minimize_scalar(lambda x: (x - a**2) ** 2).x, 4),

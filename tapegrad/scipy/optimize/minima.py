@@ -57,10 +57,10 @@ def minimize(bound: Bound) -> _scipy.OptimizeResult:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `x0`, `args`, pairs of `bounds` or args of constraints requires grad, or one
-        that `fun` or constraints use from outside, its
-        ``x`` and ``fun`` are Tensors, with derivatives by the implicit function theorem
-        (`tapegrad.func.minimizer`), of any order; that by `x0` is 0. All else is numbers of the solver's.
+        As SciPy's. If a Tensor in `x0`, `args`, pairs of `bounds` or args of constraints requires grad, or
+        one that `fun` or constraints use from outside, its ``x`` and ``fun`` are Tensors, with derivatives by
+        the implicit function theorem (`tapegrad.func.minimizer`), of any order; that by `x0` is 0. All else
+        is numbers of the solver's.
 
     Raises
     ------

@@ -41,8 +41,9 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `x0` or `args` requires grad, or one that `fun` uses from outside, its ``x``
-        is a Tensor, with derivatives by the implicit function theorem (`tapegrad.func.root`), of any order.
+        As SciPy's. If a Tensor in `x0` or `args` requires grad, or one that `fun` uses from outside, its
+        ``x`` is a Tensor, with derivatives by the implicit function theorem (`tapegrad.func.root`), of any
+        order.
 
     Raises
     ------
