@@ -23,7 +23,16 @@ from tapegrad.core.grad_mode import is_grad_enabled, within
 from tapegrad.engine.plan import Key
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced
-from tapegrad.func.linear_systems import LOOSE, LinearMap, System, jacobian_of, solve_dense
+from tapegrad.func.linear_systems import (
+    LOOSE,
+    LinearMap,
+    System,
+    changed,
+    jacobian_of,
+    probe,
+    see_again,
+    solve_dense,
+)
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Structure, Tree, flatten
 from tapegrad.func.vectors import copied, count_elements, floats, follow, pack, pull, push, shapes_of, unpack
@@ -179,10 +188,10 @@ class _Equations(Rule):
             r = self.vector(at, xs, [*ps, *at.tensors[n:]])
             mine = [key_of(x) for x in (*xs, *ps) if requires_grad(x)]
             if not {key for key, _, _ in sources_of([r], begin, mine)} <= self.others.keys():
-                raise self._changed()
+                raise changed(self.name)
             keys = [*(key_of(ps[k]) for k in spots), *self.others]
             places = [*spots, *range(n, len(at.tensors))]
-            slopes = partials([(r, _probe(r))], [*map(key_of, xs), *keys], begin, retain=True)
+            slopes = partials([(r, probe(r))], [*map(key_of, xs), *keys], begin, retain=True)
             self._compare(at, xs, places, [slopes.get(key) for key in (*map(key_of, xs), *keys)])
             v = -self._solved(at, r, xs, pack(cts), True, recorded)
             found = partials([(r, v if recorded else value_of(v))], keys, begin, recorded)
@@ -204,7 +213,7 @@ class _Equations(Rule):
             if not requires_grad(r):
                 return [None] * (len(xs) + len(at.tensors))
             keys = [*(key_of(x) if requires_grad(x) else None for x in (*xs, *ps)), *self.others]
-            slopes = partials([(r, _probe(r))], [key for key in keys if key is not None], begin)
+            slopes = partials([(r, probe(r))], [key for key in keys if key is not None], begin)
             return [None if key is None else value_of(slopes.get(key)) for key in keys]
         finally:
             leave_tape()
@@ -215,22 +224,7 @@ class _Equations(Rule):
         """See that derivatives along the probe, by x and some of the Tensors, are those that were noted."""
         known: list[Any] = at.call.noted
         wanted = [*known[: len(xs)], *(known[len(xs) + k] for k in places)]
-        for now, then in zip(map(value_of, slopes), wanted, strict=True):
-            if now is None or then is None:
-                same = not np.any(0.0 if now is None else now) and not np.any(0.0 if then is None else then)
-            else:
-                near = float(np.finfo(then.dtype).eps) ** 0.5
-                finite = np.abs(then[np.isfinite(then)])
-                same = np.allclose(now, then, near, near * float(np.max(finite, initial=0.0)), equal_nan=True)
-            if not same:
-                raise self._changed()
-
-    def _changed(self) -> GradientError:
-        return GradientError(
-            f"{self.name}: the equations are others than when they were solved: a variable that the function "
-            "uses has another value by now (as that of a loop in its later turns), or was written to; pass "
-            "it as an argument, or bind its value, as in lambda x, k=k: ..."
-        )
+        see_again(slopes, wanted, self.name)
 
     def _pull(
         self, at: Point, cts: Sequence[Operand], needs: Sequence[bool], recorded: bool
@@ -239,7 +233,7 @@ class _Equations(Rule):
         spots, ps = follow(at.tensors, needs, recorded)
         wanted = [ps[k] for k in spots]
         r, ct = self.vector(at, xs, ps), pack(cts)
-        self._compare(at, xs, spots, pull(r, [*xs, *wanted], _probe(r), False))
+        self._compare(at, xs, spots, pull(r, [*xs, *wanted], probe(r), False))
         if r.size == 1:  # one sweep will do
             parts = pull(r, [*xs, *wanted], np.ones(1, r.dtype), recorded)
             scale = -solve_dense(pack(parts[: len(xs)]).reshape((1, 1)), ct, self._matrix()).reshape(())
@@ -266,7 +260,7 @@ class _Equations(Rule):
         if moved is None:
             return [None] * len(at.outs)
         moved = moved if recorded else without_history(moved)  # xs are leaves
-        self._compare(at, xs, (), pull(r, xs, _probe(r), False))
+        self._compare(at, xs, (), pull(r, xs, probe(r), False))
         return unpack(self._solved(at, r, xs, -moved, False, recorded), at.outs)
 
     def _matrix(self) -> str:
@@ -287,11 +281,6 @@ class _Equations(Rule):
         elif not transpose:
             system = system.adjoint()
         return within({"recording": recorded}, call, system, (b, at.outs, at.tensors))
-
-
-def _probe(r: Tensor) -> np.ndarray:
-    """Weights of equations that have nothing in common."""
-    return np.cos(1.0 + np.arange(r.size)).astype(r.dtype)
 
 
 class _Pullback(LinearMap):

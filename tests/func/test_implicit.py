@@ -684,6 +684,22 @@ def test_equations_that_are_others_by_now_have_no_derivative(kind, a):
             tg.grad(x, a)
 
 
+def test_a_linear_map_that_is_another_by_now_has_no_derivative():
+    """By the matrix or its derivative alone, in both modes."""
+    for first in (lambda v, a, k: a * v + k * v, lambda v, a, k: v + k * a * v):
+        k, a, b = 1.0, leaf(0.0 if first(1.0, 0.0, 1.0) == 1 else 2.0), leaf(np.ones(2))
+        solve = lambda a, b: linear_solve(
+            lambda v, a: first(v, a, k), b, a, solver=lambda apply, b, a: b / first(1.0, a, k), symmetric=True
+        )
+        x = solve(a, b)
+        (g,) = tg.grad(np.sum(x), a, retain_graph=True)
+        assert g.item() == pytest.approx(-2 if a.item() == 0 else -2 / 9)
+        k = 2.0
+        for by in (a, b):
+            with pytest.raises(GradientError, match=r"linear_solve.*others than when they were solved"):
+                tg.grad(np.sum(x), by, retain_graph=True)
+
+
 def test_a_tensor_from_outside_that_was_written_to():
     for write in (lambda z: z.__iadd__(1.0), lambda z: None):
         z = leaf(2.0) * 2
