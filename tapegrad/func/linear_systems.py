@@ -232,7 +232,7 @@ class System(Rule):
             )
         return System(self.linear.adjoint(), self.transpose, self, self.tol)
 
-    def note(self, at: Point) -> list[Any] | None:
+    def note(self, at: Point) -> Any:
         """The product with a probe, and derivatives by what the matrix is of, of a user's function."""
         if type(self.linear) is not LinearMap or not self.linear.shown:
             return None

@@ -29,11 +29,12 @@ from tapegrad.scipy.piecewise import (
     first,
     placed,
 )
+from tapegrad.scipy.radial import RBFInterpolator
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
     "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "PPoly", "PchipInterpolator",
-    "RegularGridInterpolator", "interp1d", "make_interp_spline",
+    "RBFInterpolator", "RegularGridInterpolator", "interp1d", "make_interp_spline",
 ]  # fmt: skip
 
 

@@ -227,3 +227,42 @@ def test_what_is_not_there_is_refused():
     ):
         with pytest.raises(UnsupportedOpError, match=words):
             call()
+
+
+RADIAL = {
+    "linear": None, "thin_plate_spline": None, "cubic": None, "quintic": None, "multiquadric": 2.0,
+    "inverse_multiquadric": 2.0, "inverse_quadratic": 2.0, "gaussian": 2.0,
+}  # fmt: skip
+PLACES = np.random.default_rng(7).uniform(size=(9, 2))
+DATA = np.random.default_rng(8).normal(size=(9, 3))
+
+
+@pytest.mark.parametrize("kernel", thinned(RADIAL, lambda kernel: kernel in ("cubic", "gaussian")))
+def test_radial(kernel):
+    more, at = {"kernel": kernel, "epsilon": RADIAL[kernel]}, PLACES[:3] + 0.05
+    make = lambda m, d, **k: m.RBFInterpolator(PLACES, d, **more, **k)
+    for data, given in ((DATA, {}), (DATA[:, 0], {"smoothing": 0.1, "degree": 2}), (DATA + 1j, {})):
+        mine = make(OURS, leaf(data, data.dtype), **given)(PLACES).detach().numpy()
+        np.testing.assert_allclose(mine, make(SCIPY, data, **given)(PLACES), atol=1e-8)
+    f = lambda d, x: make(OURS, d)(x)
+    assert gradcheck(f, [leaf(DATA), leaf(at)], check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(f, [leaf(DATA), leaf(at)], fast_mode=True)
+    x = leaf(PLACES)
+    assert np.all(np.isfinite(tg.grad(f(DATA, x).sum(), x)[0].numpy()))
+    np.testing.assert_array_equal(f(DATA, at), make(SCIPY, DATA)(at))
+
+
+def test_what_radial_functions_are_made_of():
+    at, weights = PLACES + 0.05, leaf(np.full(9, 0.2))
+    smooth = lambda s, e: OURS.RBFInterpolator(PLACES, DATA, smoothing=s, kernel="gaussian", epsilon=e)(at)
+    assert gradcheck(smooth, [weights, leaf(2.0)], fast_mode=True)
+    near = OURS.RBFInterpolator(PLACES, leaf(DATA), neighbors=3)
+    for call, words in (
+        (lambda: near(at), "RBFInterpolator has no derivative with neighbors"),
+        (lambda: OURS.RBFInterpolator(leaf(PLACES), DATA), "no derivative by y"),
+        (lambda: OURS.RBFInterpolator(PLACES, leaf(DATA)).d, "RBFInterpolator.d"),
+    ):
+        with pytest.raises(UnsupportedOpError, match=words):
+            call()
+    with pytest.raises(ValueError, match=r"places have shape \(m, 2\), found shape \(2, 3\)"):
+        OURS.RBFInterpolator(PLACES, leaf(DATA))(np.ones((2, 3)))

@@ -103,7 +103,8 @@ def test_the_ends_of_relations():
     assert g[0] == np.inf
     y = tg.tensor([1.0, 3.0], requires_grad=True)
     line = ts.stats.linregress([0.0, 1.0], y)
-    assert tg.grad(line.slope, y)[0].tolist() == [-1, 1] and line.pvalue == 0
+    assert tg.grad(line.slope, y)[0].tolist() == [-1, 1]
+    np.testing.assert_array_equal(line.pvalue, scipy.stats.linregress([0.0, 1.0], [1.0, 3.0]).pvalue)
     assert ts.stats.pearsonr(y, [2.0, 5.0]).statistic == 1
     still = tg.tensor(A[:, 0])
     for name, other in (("pearsonr", B[:, 0]), ("linregress", B[:, 0]), ("ttest_1samp", 0.5)):
