@@ -60,8 +60,8 @@ class Rule:
     name: str
     kind: type[Called]
 
-    def run(self, args: Sequence[Any], asked: bool) -> Tree:
-        """Return the result; `asked` says whether derivatives are asked for."""
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Tree:
+        """Return the result; `asked` says whether derivatives are asked for, `noting` that `note` follows."""
         raise NotImplementedError
 
     def note(self, at: Point) -> Any:
@@ -211,9 +211,10 @@ def call(rule: Rule, args: Sequence[Tree]) -> Any:
     asked = is_grad_enabled() or in_force("forward") is not None  # a Function looks after what it computes
     tensors = [x for x in leaves if is_tensor(x)]
     known = Call(rule, leaves, structure) if tensors else None  # before anything is written to
+    noting = asked and any(map(needs_derivative, tensors))
     plain = structure.build([_plain(x) for x in leaves])
     try:
-        found = within(PLAIN, rule.run, plain, asked)
+        found = within(PLAIN, rule.run, plain, asked, noting)
     except BorderError as error:
         raise BorderError(f"{error}. {_advice(rule.name)}") from error
     outs, shape = flatten(found)
@@ -223,7 +224,7 @@ def call(rule: Rule, args: Sequence[Tree]) -> Any:
         return shape.build(outs)
     known.returned(outs, shape)
     values = [as_tape_value(value_of(outs[k]), f"a result of {rule.name}") for k in known.moving]
-    if asked and any(map(needs_derivative, tensors)):
+    if noting:
         here = Point(known, *([wrap(x) for x in xs] for xs in (map(value_of, tensors), values)))
         known.noted = within(PLAIN, rule.note, here)
     return known.out(_recorded(known, tensors, values))
@@ -381,7 +382,7 @@ class _Custom(Rule):
                 )
         return bound.args
 
-    def run(self, args: Sequence[Any], asked: bool) -> Tree:
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Tree:
         """Call the function as it is."""
         return self._function(*args)
 

@@ -109,24 +109,29 @@ class _Equations(Rule):
         found.solve, found.others = lambda *_: x, others
         return found
 
-    def _see_others(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
-        """See whether there is more in the equations than x and the params: raises `_Uses` then."""
-        found = self.look(copied(x), params)
-        if self.linear_solver is not None or any(map(has_tangent, found)):
-            outside(found, asked, self.name)
-        if not asked or not any(map(requires_grad, found)):
-            return
+    def _see_others(self, outs: Sequence[Any], begin: int, known: list[Key], x: Tree) -> None:
+        """See whether there is more in what was recorded than is known: raises `_Uses` then."""
+        if any(map(has_tangent, outs)):
+            outside(outs, True, self.name)
+        others = _sources([y for y in outs if requires_grad(y)], begin, known)
+        if others and self.linear_solver is not None:
+            outside(list(others.values()), True, self.name)
+        if others:
+            raise _Uses(x, others)
+
+    def _look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
+        """Evaluate the equations at the solution, where no param is a Tensor."""
         leave_tape()
         begin = current().serial
-        outs: list[Any] = [y for y in self.look(copied(x), params) if requires_grad(y)]
-        others = {
-            key: alias_of(where) if k < 0 else import_of(where, k, key)
-            for key, where, k in sources_of(outs, begin, ())
-        }
-        leave_tape()
-        raise _Uses(x, others)
+        try:
+            found = self.look(copied(x), params)
+            outside(found, False, self.name)
+            if asked:
+                self._see_others(found, begin, [], x)
+        finally:
+            leave_tape()
 
-    def run(self, args: Sequence[Any], asked: bool) -> Any:
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Any:
         """Call the solver, and look at what it returned."""
         if self.others:
             return self.solve()
@@ -139,7 +144,8 @@ class _Equations(Rule):
         x = structure.build([self._unknown(y) for y in leaves])
         if self.tol is not None:
             self._check(copied(x), args, self.tol)
-        self._see_others(x, args, asked)
+        if not noting:
+            self._look(x, args, asked)
         return x
 
     def _unknown(self, y: Operand) -> Operand:
@@ -187,7 +193,7 @@ class _Equations(Rule):
         try:
             r = self.vector(at, xs, [*ps, *at.tensors[n:]])
             mine = [key_of(x) for x in (*xs, *ps) if requires_grad(x)]
-            if not {key for key, _, _ in sources_of([r], begin, mine)} <= self.others.keys():
+            if _sources([r], begin, [*mine, *self.others]):
                 raise changed(self.name)
             keys = [*(key_of(ps[k]) for k in spots), *self.others]
             places = [*spots, *range(n, len(at.tensors))]
@@ -209,10 +215,15 @@ class _Equations(Rule):
         leave_tape()
         begin = current().serial
         try:
-            r = self.vector(at, xs, [*ps, *at.tensors[n:]])
+            r, plain = self.vector(at, xs, [*ps, *at.tensors[n:]]), at.call.out([x._v for x in at.outs])
+            if r.size != count_elements(at.outs):
+                self.look(plain, at.call.args([x._v for x in tensors]))  # refuses
+            mine = [key_of(x) if requires_grad(x) else None for x in (*xs, *ps)]
+            if not self.others:
+                self._see_others([r], begin, [key for key in mine if key is not None], plain)
             if not requires_grad(r):
                 return [None] * (len(xs) + len(at.tensors))
-            keys = [*(key_of(x) if requires_grad(x) else None for x in (*xs, *ps)), *self.others]
+            keys = [*mine, *self.others]
             slopes = partials([(r, probe(r))], [key for key in keys if key is not None], begin)
             return [None if key is None else value_of(slopes.get(key)) for key in keys]
         finally:
@@ -281,6 +292,19 @@ class _Equations(Rule):
         elif not transpose:
             system = system.adjoint()
         return within({"recording": recorded}, call, system, (b, at.outs, at.tensors))
+
+
+def _sources(outs: Sequence[Any], begin: int, known: list[Key]) -> dict[Key, Tensor]:
+    """What Tensors on tapes from a serial on depend on besides what is known."""
+    found = {key: (where, k) for key, where, k in sources_of(outs, begin, known)}
+    if not found:  # mostly; else something on these tapes depends on them, as what a solver recorded
+        return {}
+    met = partials([(y, probe(y)) for y in outs], [*found], begin, retain=True)
+    return {
+        key: alias_of(where) if k < 0 else import_of(where, k, key)
+        for key, (where, k) in found.items()
+        if met.get(key) is not None
+    }
 
 
 class _Pullback(LinearMap):

@@ -185,7 +185,7 @@ class System(Rule):
         self.linear, self.solver, self.transpose, self.tol = linear, solver, transpose, tol
         self.name = linear.name
 
-    def run(self, args: Sequence[Operand], asked: bool) -> TensorOrArray:
+    def run(self, args: Sequence[Operand], asked: bool, noting: bool) -> TensorOrArray:
         """Call the solver, and look at what it returned."""
         b, *params = args
         apply = self.linear.at(*params)

@@ -239,6 +239,8 @@ def test_a_solver_may_differentiate():
     assert tg.grad(own(a), a)[0].item() == pytest.approx(8**-0.5)
     with tg.no_grad():
         assert own(a).item() == pytest.approx(2**0.5)
+    outside = root(lambda y: y * y - own(a), lambda: 2**0.25)  # the leaves of `solve` are no operands
+    assert tg.grad(outside(), a)[0].item() == pytest.approx(0.25 * 2**-0.75)
     fourth = root(lambda y, a: y * y - own(a), lambda a: own(own(a)))
     for modes, found in every(fourth, 2):
         assert found(a).item() == pytest.approx(-0.1875 * 2**-1.75), modes
