@@ -111,6 +111,7 @@ x.contiguous() | AttributeError | leave the call out
 x.shape = (3, 1) | AttributeError | x.reshape((3, 1))
 y = np.zeros(3); y[:] = x | BorderError | tg.zeros(shape) to write into
 np.full(3, s) | BorderError | numpy.full; tapegrad.full(shape, x)
+np.fill_diagonal(np.eye(2), s) | BorderError | np.fill_diagonal(a, x) with a Tensor for a; tapegrad.zeros(
 np.linalg.inv(x) | ShapeError | inv needs matrices; (3,)
 tg.func.jvp(f, (a,), (a,)) | ValueError | tuple of ndarray; tg.func.jvp(f)(x, v)
 tg.func.vjp(f, a) | ValueError | found ndarray; tg.func.vjp(f)(x)

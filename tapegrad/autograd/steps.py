@@ -28,6 +28,7 @@ __all__ = [
     "Steps",
     "apart",
     "bare",
+    "import_of",
     "key_of",
     "leave_tape",
     "next_state",
@@ -295,7 +296,7 @@ class Steps:
         if not self.complete:
             for source, where, k in ran.sources():
                 if source not in self.operands:
-                    self.operands[source] = alias_of(where) if k < 0 else _import_of(where, k, source)
+                    self.operands[source] = alias_of(where) if k < 0 else import_of(where, k, source)
         return ran
 
     def used(self, ran: Ran) -> set[Key]:
@@ -327,7 +328,7 @@ class Steps:
         return self._roots
 
 
-def _import_of(tape: Tape, k: Record, source: Key) -> Tensor:
+def import_of(tape: Tape, k: Record, source: Key) -> Tensor:
     """A Tensor of what a tape imported; its value may be gone where no derivative reads it."""
     value = tape.value(k)
     return recall(tape.view().value_or_shape(k) if value is None else value, source)

@@ -194,7 +194,11 @@ def _follow(
 
 
 def partials(
-    pairs: list[tuple[Tensor, TensorOrArray]], keys: list[Key], floor: int, recorded: bool = False
+    pairs: list[tuple[Tensor, TensorOrArray]],
+    keys: list[Key],
+    floor: int,
+    recorded: bool = False,
+    retain: bool = False,
 ) -> Mapping[Key, Any]:
     """Return cotangents by key, each with all other keys held fixed: of a sweep of the newest tapes only.
 
@@ -208,9 +212,15 @@ def partials(
         Serial of the oldest tape to sweep.
     recorded
         Whether the sweep is recorded.
+    retain
+        Whether another sweep follows.
     """
-    found = None if recorded or len(keys) > layout.QUICK_INPUTS else _partials_at_once(pairs, floor)
-    return run(pairs, keys, False, recorded, recorded, None, None, floor=floor) if found is None else found
+    found = None if recorded or retain or len(keys) > layout.QUICK_INPUTS else _partials_at_once(pairs, floor)
+    return (
+        run(pairs, keys, False, recorded or retain, recorded, None, None, floor=floor)
+        if found is None
+        else found
+    )
 
 
 @quietly

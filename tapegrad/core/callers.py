@@ -18,6 +18,7 @@ INSTEAD = {  # of functions of NumPy's that ask no Tensor: what is to be called,
     "numpy.r_.__getitem__": "np.concatenate((a, b))",
     "numpy.c_.__getitem__": "np.column_stack((a, b))",
     "numpy.full": "tapegrad.full(shape, x)",
+    "numpy.fill_diagonal": "np.fill_diagonal(a, x) with a Tensor for a, as of tapegrad.zeros(shape)",
     "numpy.ndenumerate": "zip(np.ndindex(x.shape), x.flat)",
     "numpy.lib.stride_tricks.as_strided": "np.lib.stride_tricks.sliding_window_view(x, shape)",
 }

@@ -20,7 +20,7 @@ from tapegrad.autograd import grad
 from tapegrad.autograd.apply import applied, as_tensor
 from tapegrad.autograd.function import Function, FunctionCtx
 from tapegrad.autograd.hooks import from_array
-from tapegrad.core.base import has_tangent, requires_grad, value_of
+from tapegrad.core.base import has_tangent, needs_derivative, requires_grad, value_of
 from tapegrad.core.dispatch import as_tape_value, kept_apart, with_metadata
 from tapegrad.core.grad_mode import enable_grad, in_force, is_grad_enabled, within
 from tapegrad.errors import BorderError, GradientError, MutationError
@@ -60,9 +60,13 @@ class Rule:
     name: str
     kind: type[Called]
 
-    def run(self, args: Sequence[Any], asked: bool) -> Tree:
-        """Return the result; `asked` says whether derivatives are asked for."""
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Tree:
+        """Return the result; `asked` says whether derivatives are asked for, `noting` that `note` follows."""
         raise NotImplementedError
+
+    def note(self, at: Point) -> Any:
+        """Return what is to be known of a call, without history at this point, when it is differentiated."""
+        return None
 
     def pull(self, at: Point, cts: Sequence[TensorOrArray], needs: Sequence[bool]) -> Sequence[Any]:
         """Return a cotangent for each Tensor, None where there is none or it is not needed."""
@@ -88,7 +92,11 @@ class Call:
         The results, with None for each that has a derivative; their structure.
     moving
         Where these are.
+    noted
+        What the rule has noted.
     """
+
+    noted: Any = None
 
     def __init__(self, rule: Rule, leaves: list[Operand], structure: Structure) -> None:
         self.rule, self.structure = rule, structure
@@ -203,9 +211,10 @@ def call(rule: Rule, args: Sequence[Tree]) -> Any:
     asked = is_grad_enabled() or in_force("forward") is not None  # a Function looks after what it computes
     tensors = [x for x in leaves if is_tensor(x)]
     known = Call(rule, leaves, structure) if tensors else None  # before anything is written to
+    noting = asked and any(map(needs_derivative, tensors))
     plain = structure.build([_plain(x) for x in leaves])
     try:
-        found = within(PLAIN, rule.run, plain, asked)
+        found = within(PLAIN, rule.run, plain, asked, noting)
     except BorderError as error:
         raise BorderError(f"{error}. {_advice(rule.name)}") from error
     outs, shape = flatten(found)
@@ -215,6 +224,9 @@ def call(rule: Rule, args: Sequence[Tree]) -> Any:
         return shape.build(outs)
     known.returned(outs, shape)
     values = [as_tape_value(value_of(outs[k]), f"a result of {rule.name}") for k in known.moving]
+    if noting:
+        here = Point(known, *([wrap(x) for x in xs] for xs in (map(value_of, tensors), values)))
+        known.noted = within(PLAIN, rule.note, here)
     return known.out(_recorded(known, tensors, values))
 
 
@@ -370,7 +382,7 @@ class _Custom(Rule):
                 )
         return bound.args
 
-    def run(self, args: Sequence[Any], asked: bool) -> Tree:
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Tree:
         """Call the function as it is."""
         return self._function(*args)
 

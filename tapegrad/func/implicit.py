@@ -7,6 +7,7 @@ the derivative is differentiated like anything else.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +16,37 @@ import numpy as np
 
 from tapegrad.autograd.apply import as_tensor
 from tapegrad.autograd.functional import _followed
-from tapegrad.core.base import value_of
+from tapegrad.autograd.steps import import_of, key_of, leave_tape, sources_of
+from tapegrad.autograd.sweeps import partials
+from tapegrad.core.base import has_tangent, requires_grad, value_of
 from tapegrad.core.grad_mode import is_grad_enabled, within
+from tapegrad.engine.plan import Key
 from tapegrad.errors import GradientError, ShapeError
 from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, is_recorded, outside, replaced
-from tapegrad.func.linear_systems import LOOSE, LinearMap, System, jacobian_of, solve_dense
+from tapegrad.func.linear_systems import (
+    LOOSE,
+    LinearMap,
+    System,
+    changed,
+    jacobian_of,
+    probe,
+    see_again,
+    solve_dense,
+)
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import Structure, Tree, flatten
 from tapegrad.func.vectors import copied, count_elements, floats, follow, pack, pull, push, shapes_of, unpack
-from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, without_history
+from tapegrad.tape.tape import current
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of, is_tensor, without_history
 
 __all__ = ["fixed_point", "minimizer", "root"]
+
+
+class _Uses(Exception):
+    """Equations use Tensors that are none of the params: the solution, and these, by their keys on tapes."""
+
+    def __init__(self, x: Tree, others: dict[Key, Tensor]) -> None:
+        self.x, self.others = x, others
 
 
 class _Equations(Rule):
@@ -41,11 +62,19 @@ class _Equations(Rule):
         What solves with the derivative of the equations; None where that is a matrix for NumPy.
     tol
         What no equation may be off by; None where that is not looked at.
+
+    Attributes
+    ----------
+    others
+        Tensors that the equations use from outside: such a system is called with the params and a list of
+        these, which are operands of the record as any; equations that are evaluated again find them where
+        they were found first.
     """
 
     what = "root"
     symmetric = False
     kind = type("Root", (Called,), {})
+    others: dict[Key, Tensor] = {}  # noqa: RUF012
 
     def __init__(
         self,
@@ -64,18 +93,48 @@ class _Equations(Rule):
         """Return what is 0 at the solution."""
         return flatten(self.function(x, *params))[0]
 
-    def look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
-        """See that there are as many equations as unknowns, and nothing in them but x and the params."""
+    def look(self, x: Tree, params: Sequence[Tree]) -> Sequence[TensorOrArray]:
+        """See that there are as many equations as unknowns; returns what is computed of x and the params."""
         found, leaves = self.residual(x, params), flatten(x)[0]
-        outside(found, asked, self.name)
         if count_elements(found) != count_elements(leaves):
             raise ShapeError(
                 f"{self.name}: as many equations as unknowns are needed; the residual has {shapes_of(found)} "
                 f"for x of {shapes_of(leaves)}"
             )
+        return found
 
-    def run(self, args: Sequence[Any], asked: bool) -> Any:
+    def using(self, x: Tree, others: dict[Key, Tensor]) -> _Equations:
+        """Return the same equations, whose solution is known, with Tensors that they use from outside."""
+        found = copy.copy(self)
+        found.solve, found.others = lambda *_: x, others
+        return found
+
+    def _see_others(self, outs: Sequence[Any], begin: int, known: list[Key], x: Tree) -> None:
+        """See whether there is more in what was recorded than is known: raises `_Uses` then."""
+        if any(map(has_tangent, outs)):
+            outside(outs, True, self.name)
+        others = _sources([y for y in outs if requires_grad(y)], begin, known)
+        if others and self.linear_solver is not None:
+            outside(list(others.values()), True, self.name)
+        if others:
+            raise _Uses(x, others)
+
+    def _look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
+        """Evaluate the equations at the solution, where no param is a Tensor."""
+        leave_tape()
+        begin = current().serial
+        try:
+            found = self.look(copied(x), params)
+            outside(found, False, self.name)
+            if asked:
+                self._see_others(found, begin, [], x)
+        finally:
+            leave_tape()
+
+    def run(self, args: Sequence[Any], asked: bool, noting: bool) -> Any:
         """Call the solver, and look at what it returned."""
+        if self.others:
+            return self.solve()
         given = args if self.tol is None else copied(args)
         found = self.solve(*given)
         if found is None:
@@ -83,9 +142,10 @@ class _Equations(Rule):
         leaves, structure = flatten(found)
         outside(leaves, asked, self.name)
         x = structure.build([self._unknown(y) for y in leaves])
-        self.look(copied(x), args, asked)
         if self.tol is not None:
             self._check(copied(x), args, self.tol)
+        if not noting:
+            self._look(x, args, asked)
         return x
 
     def _unknown(self, y: Operand) -> Operand:
@@ -110,14 +170,72 @@ class _Equations(Rule):
 
     def vector(self, at: Point, xs: Sequence[TensorOrArray], tensors: Sequence[TensorOrArray]) -> Tensor:
         """Return the residual as one vector, of these Tensors."""
-        leaves = self.residual(at.call.out(xs), at.call.args(tensors))
+        args = at.call.args(tensors)
+        leaves = self.residual(at.call.out(xs), args[0] if self.others else args)
         vector: Tensor = as_tensor(pack([y if is_tensor(y) else floats(y) for y in leaves]))
         return vector
 
     def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> Sequence[Any]:
         """Solve with the transpose of the derivative by x."""
         recorded = is_grad_enabled()
-        return within(PLAIN, self._pull, at.kept(recorded), cts, needs, recorded)
+        pull = self._pull_to_others if self.others else self._pull
+        return within(PLAIN, pull, at.kept(recorded), cts, needs, recorded)
+
+    def _pull_to_others(
+        self, at: Point, cts: Sequence[Operand], needs: Sequence[bool], recorded: bool
+    ) -> Sequence[Operand | None]:
+        """As `_pull`, also to Tensors from outside: each with all others held fixed."""
+        n = len(at.tensors) - len(self.others)
+        xs = _followed(tuple(at.outs), recorded)
+        spots, ps = follow(at.tensors[:n], needs[:n], recorded)
+        leave_tape()
+        begin = current().serial
+        try:
+            r = self.vector(at, xs, [*ps, *at.tensors[n:]])
+            mine = [key_of(x) for x in (*xs, *ps) if requires_grad(x)]
+            if _sources([r], begin, [*mine, *self.others]):
+                raise changed(self.name)
+            keys = [*(key_of(ps[k]) for k in spots), *self.others]
+            places = [*spots, *range(n, len(at.tensors))]
+            slopes = partials([(r, probe(r))], [*map(key_of, xs), *keys], begin, retain=True)
+            self._compare(at, xs, places, [slopes.get(key) for key in (*map(key_of, xs), *keys)])
+            v = -self._solved(at, r, xs, pack(cts), True, recorded)
+            found = partials([(r, v if recorded else value_of(v))], keys, begin, recorded)
+        finally:
+            leave_tape()
+        parts: list[Any] = [found.get(key) for key in keys]
+        return replaced([None] * len(at.tensors), places, parts)
+
+    def note(self, at: Point) -> list[np.ndarray | None]:
+        """Derivatives of the equations along a probe, by x and by the Tensors: equations are called again."""
+        n = len(at.tensors) - len(self.others)
+        tensors = at.tensors[:n]
+        xs = _followed(tuple(at.outs), False)
+        _, ps = follow(tensors, [x.dtype.kind in "fc" for x in tensors], False)
+        leave_tape()
+        begin = current().serial
+        try:
+            r, plain = self.vector(at, xs, [*ps, *at.tensors[n:]]), at.call.out([x._v for x in at.outs])
+            if r.size != count_elements(at.outs):
+                self.look(plain, at.call.args([x._v for x in tensors]))  # refuses
+            mine = [key_of(x) if requires_grad(x) else None for x in (*xs, *ps)]
+            if not self.others:
+                self._see_others([r], begin, [key for key in mine if key is not None], plain)
+            if not requires_grad(r):
+                return [None] * (len(xs) + len(at.tensors))
+            keys = [*mine, *self.others]
+            slopes = partials([(r, probe(r))], [key for key in keys if key is not None], begin)
+            return [None if key is None else value_of(slopes.get(key)) for key in keys]
+        finally:
+            leave_tape()
+
+    def _compare(
+        self, at: Point, xs: Sequence[Tensor], places: Sequence[int], slopes: Sequence[Operand | None]
+    ) -> None:
+        """See that derivatives along the probe, by x and some of the Tensors, are those that were noted."""
+        known: list[Any] = at.call.noted
+        wanted = [*known[: len(xs)], *(known[len(xs) + k] for k in places)]
+        see_again(slopes, wanted, self.name)
 
     def _pull(
         self, at: Point, cts: Sequence[Operand], needs: Sequence[bool], recorded: bool
@@ -126,6 +244,7 @@ class _Equations(Rule):
         spots, ps = follow(at.tensors, needs, recorded)
         wanted = [ps[k] for k in spots]
         r, ct = self.vector(at, xs, ps), pack(cts)
+        self._compare(at, xs, spots, pull(r, [*xs, *wanted], probe(r), False))
         if r.size == 1:  # one sweep will do
             parts = pull(r, [*xs, *wanted], np.ones(1, r.dtype), recorded)
             scale = -solve_dense(pack(parts[: len(xs)]).reshape((1, 1)), ct, self._matrix()).reshape(())
@@ -136,6 +255,11 @@ class _Equations(Rule):
 
     def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Operand]:
         """Solve with the derivative by x."""
+        if self.others:
+            raise GradientError(
+                f"{self.name}: forward mode has no derivative by Tensors that the equations use from "
+                "outside; pass them as arguments"
+            )
         recorded = is_recorded((*at.tensors, *tangents))
         if not recorded:
             tangents = [None if t is None else without_history(t) for t in tangents]
@@ -147,6 +271,7 @@ class _Equations(Rule):
         if moved is None:
             return [None] * len(at.outs)
         moved = moved if recorded else without_history(moved)  # xs are leaves
+        self._compare(at, xs, (), pull(r, xs, probe(r), False))
         return unpack(self._solved(at, r, xs, -moved, False, recorded), at.outs)
 
     def _matrix(self) -> str:
@@ -167,6 +292,19 @@ class _Equations(Rule):
         elif not transpose:
             system = system.adjoint()
         return within({"recording": recorded}, call, system, (b, at.outs, at.tensors))
+
+
+def _sources(outs: Sequence[Any], begin: int, known: list[Key]) -> dict[Key, Tensor]:
+    """What Tensors on tapes from a serial on depend on besides what is known."""
+    found = {key: (where, k) for key, where, k in sources_of(outs, begin, known)}
+    if not found:  # mostly; else something on these tapes depends on them, as what a solver recorded
+        return {}
+    met = partials([(y, probe(y)) for y in outs], [*found], begin, retain=True)
+    return {
+        key: alias_of(where) if k < 0 else import_of(where, k, key)
+        for key, (where, k) in found.items()
+        if met.get(key) is not None
+    }
 
 
 class _Pullback(LinearMap):
@@ -232,16 +370,19 @@ class _Minimizer(_Equations):
             raise ShapeError(f"{self.name}: the objective is one real number, found {shapes_of([value])}")
         return np.reshape(value, ())
 
-    def look(self, x: Tree, params: Sequence[Tree], asked: bool) -> None:
-        """See that the objective is a number, and nothing in it but x and the params."""
+    def look(self, x: Tree, params: Sequence[Tree]) -> Sequence[TensorOrArray]:
+        """See that the objective is a number; returns it."""
         leaves, structure = flatten(x)
-        outside([self._objective(structure, leaves, params)], asked, self.name)
+        return [self._objective(structure, leaves, params)]
 
 
 def _solution(system: _Equations) -> Function:
     @functools.wraps(system.solve)
     def solved(*params: Any) -> Tree:
-        return call(system, params)
+        try:
+            return call(system, params)
+        except _Uses as found:
+            return call(system.using(found.x, found.others), (params, list(found.others.values())))
 
     return solved
 
@@ -254,6 +395,8 @@ def root(
     tol: float | None = None,
 ) -> Function:
     """Return a function that solves equations, differentiable by what is in them.
+
+    That is params and, in reverse mode without a `linear_solver`, Tensors that `residual` uses from outside.
 
     The derivative is that of the solution, by the implicit function theorem, whatever the solver did to find
     it; in both modes, to any order.
@@ -282,8 +425,9 @@ def root(
     Raises
     ------
     GradientError
-        The function called: `residual` or `solve` uses a Tensor that requires grad and is none of the params;
-        the residual is larger than `tol`. In a derivative: the derivative by x is singular.
+        The function called: `solve` uses a Tensor that requires grad, or `residual` one that carries a
+        tangent, and is none of the params; the residual is larger than `tol`. In a derivative: the derivative
+        by x is singular; `residual`, which is called again, is another function by now.
     ShapeError
         There are more equations than unknowns, or fewer.
 

@@ -16,7 +16,7 @@ from tapegrad.func.custom import PLAIN, Called, Point, Rule, call, outside, repl
 from tapegrad.func.signatures import Function
 from tapegrad.func.trees import flatten
 from tapegrad.func.vectors import copied, floats, follow, pack, pull, push, shapes_of, unpack, zeros
-from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor
+from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, wrap
 
 __all__ = ["linear_solve"]
 
@@ -65,6 +65,34 @@ def _is_regular(matrix: np.ndarray, x: np.ndarray, b: np.ndarray) -> bool:
         rounded = matrix * (1 + 4 * eps * np.random.default_rng(0).standard_normal(matrix.shape))
         gap = np.abs(np.linalg.solve(rounded, b) - x)
         return bool(np.max(gap * columns) < 0.1 * grown)
+
+
+def probe(like: Any) -> np.ndarray:
+    """An array whose elements have nothing in common."""
+    found: np.ndarray = np.cos(1.0 + np.arange(like.size)).astype(like.dtype).reshape(like.shape)
+    return found
+
+
+def changed(name: str) -> GradientError:
+    """Return the error for equations that are called again and are others."""
+    return GradientError(
+        f"{name}: the equations are others than when they were solved: a variable that the function uses has "
+        "another value by now (as that of a loop in its later turns), or was written to; pass it as an "
+        "argument, or bind its value, as in lambda x, k=k: ..."
+    )
+
+
+def see_again(found: Sequence[Any], known: Sequence[Any], name: str) -> None:
+    """See that numbers along a probe are those that were noted when equations were solved."""
+    for now, then in zip(map(value_of, found), known, strict=True):
+        if now is None or then is None:
+            same = not np.any(0.0 if now is None else now) and not np.any(0.0 if then is None else then)
+        else:
+            near = float(np.finfo(then.dtype).eps) ** 0.5
+            finite = np.abs(then[np.isfinite(then)])
+            same = np.allclose(now, then, near, near * float(np.max(finite, initial=0.0)), equal_nan=True)
+        if not same:
+            raise changed(name)
 
 
 class LinearMap:
@@ -157,7 +185,7 @@ class System(Rule):
         self.linear, self.solver, self.transpose, self.tol = linear, solver, transpose, tol
         self.name = linear.name
 
-    def run(self, args: Sequence[Operand], asked: bool) -> TensorOrArray:
+    def run(self, args: Sequence[Operand], asked: bool, noting: bool) -> TensorOrArray:
         """Call the solver, and look at what it returned."""
         b, *params = args
         apply = self.linear.at(*params)
@@ -204,8 +232,23 @@ class System(Rule):
             )
         return System(self.linear.adjoint(), self.transpose, self, self.tol)
 
+    def note(self, at: Point) -> Any:
+        """The product with a probe, and derivatives by what the matrix is of, of a user's function."""
+        if type(self.linear) is not LinearMap or not self.linear.shown:
+            return None
+        tensors = [wrap(value_of(x)) for x in at.tensors]
+        spots, ps = follow(tensors, [x.dtype.kind in "fc" for x in tensors], False)
+        y = as_tensor(self.linear(wrap(probe(at.outs[0])), *at.call.args(ps)[1:]))
+        slopes = pull(y, [ps[k] for k in spots], probe(y), False) if requires_grad(y) else []
+        return [value_of(x) for x in (y, *slopes)]
+
+    def _see_again(self, at: Point) -> None:
+        if at.call.noted is not None:
+            see_again(within(PLAIN, self.note, at), at.call.noted, self.name)
+
     def pull(self, at: Point, cts: Sequence[Any], needs: Sequence[bool]) -> Sequence[Any]:
         """Solve with the transpose."""
+        self._see_again(at)
         recorded = is_grad_enabled()
         return within({**PLAIN, "recording": recorded}, self._pull, at.kept(recorded), cts, needs, recorded)
 
@@ -230,6 +273,7 @@ class System(Rule):
 
     def push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Operand]:
         """Solve again, with what moves on the right-hand side."""
+        self._see_again(at)
         return within({**PLAIN, "recording": is_grad_enabled()}, self._push, at, tangents)
 
     def _push(self, at: Point, tangents: Sequence[Any]) -> Sequence[Any]:

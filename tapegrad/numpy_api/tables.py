@@ -220,6 +220,14 @@ def _called(function: Callable[..., Any], names: tuple[str, ...], *values: Any) 
     return function(*values[:count], **dict(zip(names, values[count:], strict=True)))
 
 
+def named_like(result: Any, *parts: Any) -> Any:
+    """Return a named tuple with other parts; what SciPy's has besides these stays."""
+    found = tuple.__new__(type(result), parts)
+    if hasattr(result, "__dict__"):
+        found.__dict__.update(result.__dict__)
+    return found
+
+
 def _tensors(result: Any, args: Any, values: Any, sources: Sequence[Tensor] | None = None) -> Any:
     """Return a result of NumPy's for these values of arguments, with Tensors for the arrays in it."""
     if isinstance(result, (np.ndarray, np.generic)):
@@ -228,6 +236,6 @@ def _tensors(result: Any, args: Any, values: Any, sources: Sequence[Tensor] | No
     if isinstance(result, (list, tuple)):
         parts = [_tensors(part, args, values, sources) for part in result]
         if hasattr(result, "_fields"):  # the named results of np.unique_all and its kin
-            return type(result)(*parts)
+            return named_like(result, *parts)
         return parts if isinstance(result, list) else tuple(parts)
     return result

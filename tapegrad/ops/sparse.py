@@ -55,6 +55,22 @@ def known(matrix):
     return matrix.data, Pattern(matrix.indices.copy(), matrix.indptr.copy(), matrix.shape, turned)
 
 
+def meeting(left, right):
+    """Which values of two matrices are multiplied in their product, and row and column of each such pair.
+
+    Pairs stand in the order in which a product of SciPy's adds them.
+    """
+    rows, inner = left.places
+    theirs, columns = right.places
+    mine, order = np.argsort(rows, kind="stable"), np.argsort(theirs, kind="stable")
+    counts = np.bincount(theirs, minlength=right.shape[0])
+    starts = np.cumsum(counts) - counts
+    met = counts[inner[mine]]
+    i = np.repeat(mine, met)
+    j = order[starts[inner[i]] + np.arange(len(i)) - np.repeat(np.cumsum(met) - met, met)]
+    return i, j, rows[i], columns[j]
+
+
 def _at_places(left, right, pattern):
     """The elements of a pattern of left right**H, of vectors or matrices."""
     rows, columns = pattern.places

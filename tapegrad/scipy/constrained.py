@@ -143,14 +143,14 @@ class _Conditions:
         constraints: Sequence[Constraint], trusted: bool,
     ) -> None:  # fmt: skip
         self.name = name
-        slope = np.asarray(func.grad(objective)(x), float)
+        slope = np.asarray(value_of(func.grad(objective)(x)), float)
         size = max(1.0, float(np.max(np.abs(slope), initial=0.0)))
         of_x = _Near(x, *limits)
         near, matrices = [of_x], [np.zeros((0, x.size))]
         for c in constraints:
             near.append(_Near(np.asarray(value_of(_of_constraint(c, None, x)), float), c.low, c.high))
             some = functools.partial(_of_constraint, c, near[-1].places)
-            matrices.append(func.jacrev(some)(x) if near[-1].places.size else matrices[0])
+            matrices.append(value_of(func.jacrev(some)(x)) if near[-1].places.size else matrices[0])
         while True:
             free = np.ones(x.size, bool)
             free[of_x.places] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from tapegrad.func import hessian, hvp, jacfwd, jacobian, value_and_grad
 from tapegrad.func.calls import Call, Programmed, compiled, on_tensors, tensors_of
 from tapegrad.func.matrices import rows_of
 from tapegrad.func.sparse import SparseJacobian
+from tapegrad.func.trees import flatten
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor
 
-__all__ = ["MANY", "SPARSE", "Function", "Residual", "Values", "as_array", "differentiating"]
+__all__ = [
+    "MANY", "SPARSE", "USING", "Function", "Outside", "Residual", "Values", "as_array", "differentiating",
+]  # fmt: skip
 
 KEPT = 2  # points: a solver proposes one, and goes back to the last if it is no better
 MANY = 100  # unknowns from which a Jacobian may be sparse unasked
@@ -32,11 +36,21 @@ def as_array(found: Operand) -> Any:
     return array(found) if isinstance(found, (list, tuple)) else found
 
 
-def _outside(what: str) -> GradientError:
-    return GradientError(
-        f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of its "
-        "arguments; pass it by args=, or detach() it if it is a constant"
-    )
+class Outside(GradientError):
+    """A function uses a Tensor that is none of its arguments."""
+
+
+# whether a solver is known to be given a function that uses Tensors from outside, of which it gets the values
+USING: ContextVar[bool] = ContextVar("USING", default=False)
+
+
+def _look_outside(what: str, uses: bool, moves: bool) -> None:
+    """Refuse a result that depends on a Tensor from outside, unless the solution is differentiated by it."""
+    if moves or (uses and not USING.get()):
+        raise Outside(
+            f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of "
+            "its arguments; pass it by args=, or detach() it if it is a constant"
+        )
 
 
 @contextmanager
@@ -61,11 +75,11 @@ class Values:
     def __call__(self, *args: Operand, **kwargs: Any) -> np.ndarray:
         """What the function returned, without a Tensor around it."""
         found = self.f(*args, **kwargs)
-        if not is_tensor(found):
+        leaves, structure = flatten(found)
+        if not any(map(is_tensor, leaves)):
             return found
-        if needs_derivative(found):
-            raise _outside(self.what)
-        return value_of(found)
+        _look_outside(self.what, any(map(needs_derivative, leaves)), any(map(has_tangent, leaves)))
+        return structure.build([value_of(x) for x in leaves])
 
 
 class _Recorded:
@@ -90,8 +104,7 @@ class _Recorded:
         self._call = Call(what, f, ((0,), False), (x, *args), kwargs)
         with differentiating(what):
             self._y, self._slope = self._call.recorded(self._run, order)
-        if self._call.outside or has_tangent(self._y):
-            raise _outside(what)
+        _look_outside(what, self._call.outside, has_tangent(self._y))
         self.value = self._call.given_back(self._y, False)
 
     def _run(self, call: Call, order: int) -> tuple[Tensor, Tensor | None]:
@@ -119,11 +132,11 @@ class _Recorded:
         slope = self._slope
         if slope is None or not requires_grad(slope):
             return np.zeros((self._call.xs[0].size,) * 2, self._call.xs[0].dtype)
-        return rows_of(self._call, slope)[0]
+        return value_of(rows_of(self._call, slope)[0])
 
     def jacobian(self) -> np.ndarray:
         """The matrix of derivatives, by rows."""
-        return rows_of(self._call, self._y)[0].reshape(self._y.size, -1)
+        return value_of(rows_of(self._call, self._y)[0]).reshape(self._y.size, -1)
 
     def products(self, v: Operand) -> Callable[[np.ndarray], np.ndarray]:
         """Return the Hessian of the results' sum with these weights, as a function of directions."""
@@ -171,8 +184,9 @@ class _Programmed:
     ) -> None:
         with differentiating(what):
             self.value, self._gradient = f.derivative("value_and_grad", 0)(x, *args, **kwargs)
-        if any(map(needs_derivative, (self.value, self._gradient))):
-            raise _outside(what)
+        found = self.value, self._gradient
+        _look_outside(what, any(map(needs_derivative, found)), any(map(has_tangent, found)))
+        self.value, self._gradient = map(value_of, found)
 
     def gradient(self) -> np.ndarray:
         """The gradient."""
@@ -322,7 +336,7 @@ class Residual(Function):
     def _by_columns(self, x: np.ndarray, args: tuple[np.ndarray, ...], kwargs: dict[str, Any]) -> _Jacobian:
         f = self._joined(kwargs)
         value = Values(self._what, f)(x.copy(), *args)
-        return _Jacobian(value, lambda: jacfwd(f)(x, *args).reshape(np.size(value), -1))
+        return _Jacobian(value, lambda: value_of(jacfwd(f)(x, *args)).reshape(np.size(value), -1))
 
     def _compiled(self, x: TensorOrArray, args: tuple[Operand, ...], kwargs: dict[str, Any]) -> _Jacobian:
         plain = tuple(map(value_of, args))

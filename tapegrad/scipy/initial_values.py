@@ -218,12 +218,12 @@ def solve_ivp(
     t_span : tuple of float
     y0 : Tensor or array_like
     method : str or OdeSolver, optional
-        Derivatives are there for RK23, RK45 and DOP853, and for stiff problems for Radau: there by y0 and
-        args alone, of real numbers. The Jacobian that Radau needs is found, unless `jac` is passed.
+        Derivatives are there for RK23, RK45 and DOP853, and for stiff problems for Radau: there of real
+        numbers. The Jacobian that Radau needs is found, unless `jac` is passed.
     t_eval : Tensor or array_like, optional
     events : callable or list of callables, optional
         ``event(t, y, *args)`` is 0 at the event; derivatives of its time are there by y0, args, and what
-        `fun` uses. `terminal` and `direction` are SciPy's.
+        `fun` and the event use. `terminal` and `direction` are SciPy's.
     dense_output, vectorized, args : optional
         As SciPy has them; ``sol(t)`` is differentiable by t too.
     **options
@@ -240,8 +240,7 @@ def solve_ivp(
     UnsupportedOpError
         A derivative is asked for by t_span, or with BDF or LSODA.
     GradientError
-        In a derivative: the event's function only touches 0. An event uses a Tensor that requires grad and is
-        none of the args.
+        In a derivative: the event's function only touches 0, or is another function by now.
 
     Examples
     --------
@@ -273,11 +272,6 @@ def solve_ivp(
     if kind not in METHODS.values():
         raise refuse(f"{NAME} with method={method!r}", "has no derivative (use RK45, RK23, DOP853 or Radau)")
     implicit = kind is _scipy.Radau
-    if implicit and derivative_wanted(outside):
-        raise refuse(
-            f"{NAME} with method='Radau'",
-            "has derivatives by y0 and args alone (pass what the function uses as one of args)",
-        )
     if implicit and like_of(first).dtype.kind == "c":
         raise refuse(f"{NAME} with method='Radau'", "has no derivative of complex numbers")
     times: list[float] = [start[0]]
@@ -321,12 +315,6 @@ def odeint(
     Tensor or ndarray, or a tuple of that and a dict
         A row for each time, as `scipy.integrate.odeint`.
 
-    Raises
-    ------
-    UnsupportedOpError
-        A derivative is asked for by Tensors that are neither y0, t nor among args, and LSODA found the
-        problem stiff for most of the times.
-
     Examples
     --------
     >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
@@ -357,14 +345,6 @@ def odeint(
     if notes["message"] not in DONE:
         raise refuse("scipy.integrate.odeint", f"has no derivative where it stopped ({notes['message']})")
     stiff = int(np.count_nonzero(notes["mused"] == BDF))
-    if derivative_wanted(outside):
-        if 2 * stiff > notes["mused"].size:
-            raise refuse(
-                "scipy.integrate.odeint",
-                "has derivatives by y0, t and args alone where LSODA finds the problem stiff (pass what the "
-                "function uses as one of args)",
-            )
-        stiff = 0  # for some steps, as LSODA takes in problems that are not, too
     least = 100 * np.finfo(float).eps  # that solve_ivp takes
     limits = [np.maximum(TOLERANCE if limit is None else limit, least) for limit in (rtol, atol)]
     passed, by_time = times - times[0], derivative_wanted(times)
@@ -410,7 +390,7 @@ def _with_jacobian(
         return {**options, "jac": lambda t, y: plain(jac(t, y, *constants))}
     if jac is not None or options.get("jac_sparsity") is not None:
         return options
-    return {**options, "jac": lambda t, y: func.jacrev(lambda y: _vector(slope(t, y, *constants)))(y)}
+    return {**options, "jac": lambda t, y: plain(func.jacrev(lambda y: _vector(slope(t, y, *constants)))(y))}
 
 
 def _noting(

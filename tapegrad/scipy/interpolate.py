@@ -1,8 +1,8 @@
 """Interpolants of `scipy.interpolate` on Tensors and arrays; all its other names are its own.
 
-They are differentiated by the data, of which all but `PchipInterpolator` are linear functions, and by the
-places where they are evaluated; not by the places of the data. At a place where two pieces meet the piece to
-the right is meant, at the last one that to the left.
+They are differentiated by the data, of which all but `PchipInterpolator` and `Akima1DInterpolator` are linear
+functions, and by the places where they are evaluated; not by the places of the data. At a place where two
+pieces meet the piece to the right is meant, at the last one that to the left.
 """
 
 from __future__ import annotations
@@ -18,11 +18,23 @@ from tapegrad.core.base import value_of
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, fall_through, refuse, theirs
+from tapegrad.scipy.piecewise import (
+    Akima1DInterpolator,
+    CubicHermiteSpline,
+    PchipInterpolator,
+    Pieces,
+    PPoly,
+    applied,
+    constant,
+    first,
+    placed,
+)
+from tapegrad.scipy.radial import RBFInterpolator
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
-    "BSpline", "CubicSpline", "PchipInterpolator", "RegularGridInterpolator", "interp1d",
-    "make_interp_spline",
+    "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "PPoly", "PchipInterpolator",
+    "RBFInterpolator", "RegularGridInterpolator", "interp1d", "make_interp_spline",
 ]  # fmt: skip
 
 
@@ -32,136 +44,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_scipy.__all__})
-
-
-def _constant(x: Operand | None, name: str, what: str) -> Any:
-    """An argument by which there is no derivative, as an array."""
-    if derivative_wanted(x):
-        raise refuse(f"scipy.interpolate.{name}", f"has no derivative by {what}")
-    return value_of(x)
-
-
-# ---------------------------------------------------------------- piece by piece
-
-
-class _Pieces(Guarded):
-    """A polynomial in each interval.
-
-    Parameters
-    ----------
-    it : object
-        SciPy's interpolant of the same values.
-    name : str
-        What it is called.
-    c : Tensor or ndarray, shape (k, m, ...)
-        Coefficients of powers of the distance from the start of an interval, the highest first.
-    ends : ndarray, shape (m + 1,)
-    axis : int
-        Where in a result the places are.
-    extrapolate : bool or "periodic"
-    """
-
-    constants = ("x", "t", "k")
-
-    def __init__(
-        self, it: Any, name: str, c: TensorOrArray, ends: np.ndarray, axis: int, extrapolate: bool
-    ) -> None:
-        super().__init__(it, name, (c,))
-        self._pieces, self._ends, self.axis, self.extrapolate = c, ends, axis, extrapolate
-
-    def __call__(self, x: Operand, nu: int = 0, extrapolate: bool | str | None = None) -> TensorOrArray:
-        """Evaluate it, or its derivative of order `nu`; as SciPy's."""
-        if not derivative_wanted(x, self._pieces):
-            return theirs(self._it, (x, nu, extrapolate), {})
-        extrapolate = self.extrapolate if extrapolate is None else extrapolate
-        x = doubles(x)
-        at, ends = value_of(x), self._ends
-        if extrapolate == "periodic":
-            turned = ends[0] + (at - ends[0]) % (ends[-1] - ends[0])
-            x, at = x + (turned - at), turned
-        bad = np.isnan(at) if extrapolate else np.isnan(at) | (at < ends[0]) | (at > ends[-1])
-        if np.any(bad):
-            x = np.where(bad, ends[0], x)
-        i = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
-        c, rest = self._pieces, np.ndim(self._pieces) - 2
-        off = np.reshape(x - ends[i], (*np.shape(at), *(1,) * rest))
-        found = np.zeros((*np.shape(at), *np.shape(c)[2:]))
-        count = np.shape(c)[0]
-        for k in range(count - nu):
-            power = count - 1 - k
-            factor = float(np.prod(np.arange(power - nu + 1, power + 1)))
-            found = found * off + factor * c[k][i]
-        if np.any(bad):
-            found = np.where(np.reshape(bad, (*np.shape(at), *(1,) * rest)), np.nan, found)
-        return _placed(found, np.ndim(at), self.axis)
-
-    @property
-    def c(self) -> TensorOrArray:
-        """The coefficients."""
-        return self._pieces
-
-    def derivative(self, nu: int = 1) -> _Pieces:
-        """Return the derivative, an interpolant."""
-        if nu < 0:
-            return self.antiderivative(-nu)
-        count = np.shape(self._pieces)[0]
-        if count <= nu:
-            c = self._pieces[-1:] * 0.0
-        else:
-            powers = np.arange(count - 1, nu - 1, -1)
-            factors = np.prod([powers - k for k in range(nu)], axis=0) if nu else np.ones(len(powers))
-            c = self._pieces[: count - nu] * _column(factors, np.ndim(self._pieces))
-        return self._like(self._it.derivative(nu), c)
-
-    def antiderivative(self, nu: int = 1) -> _Pieces:
-        """Return the antiderivative that is 0 at the start, an interpolant."""
-        found = self
-        for _ in range(nu):
-            count, rank = np.shape(found._pieces)[0], np.ndim(found._pieces)
-            c = found._pieces / _column(np.arange(count, 0, -1), rank)
-            lengths = np.reshape(np.diff(found._ends), (-1, *(1,) * (rank - 2)))
-            whole: TensorOrArray | float = 0.0
-            for k in range(count):
-                whole = (whole + c[k]) * lengths
-            starts = np.concatenate([np.zeros((1, *np.shape(c)[2:])), np.cumsum(whole, axis=0)[:-1]])
-            it = found._it.antiderivative(1)
-            found = found._like(it, np.concatenate([c, starts[None]], axis=0))
-        return found
-
-    def integrate(self, a: float, b: Operand, extrapolate: bool | str | None = None) -> TensorOrArray:
-        """Return the integral between two limits."""
-        if not derivative_wanted(a, b, self._pieces):
-            return theirs(self._it.integrate, (a, b, extrapolate), {})
-        extrapolate = self.extrapolate if extrapolate is None else extrapolate
-        if extrapolate == "periodic":
-            raise refuse(f"{self.title}.integrate of a periodic one")
-        whole = self.antiderivative()
-        return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
-
-    def _like(self, it: Any, c: TensorOrArray) -> _Pieces:
-        return _Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
-
-
-def _column(numbers: np.ndarray, rank: int) -> np.ndarray:
-    return np.reshape(numbers, (-1, *(1,) * (rank - 1)))
-
-
-def _placed(found: Any, count: int, axis: int) -> TensorOrArray:
-    """Move the first axes, of places, to where the axis of the data was."""
-    if axis == 0:
-        return found
-    return np.moveaxis(found, tuple(range(count)), tuple(range(axis, axis + count)))
-
-
-def _first(y: Any, axis: int) -> tuple[Any, int]:
-    """Data with their axis first, and that axis."""
-    y = doubles(y)
-    return np.moveaxis(y, axis, 0), axis % np.ndim(y)
-
-
-def _applied(matrix: np.ndarray, y: Any) -> TensorOrArray:
-    """A constant array times data along their first axis."""
-    return np.tensordot(matrix, y, axes=(-1, 0))
 
 
 def _homogeneous(bc_type: str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]], n: int) -> Any:
@@ -187,7 +69,7 @@ def _values_of(
     return plain(bc_type)
 
 
-class CubicSpline(_Pieces):
+class CubicSpline(Pieces):
     """Cubic spline through data.
 
     Parameters
@@ -216,77 +98,22 @@ class CubicSpline(_Pieces):
         bc_type: Any = "not-a-knot",
         extrapolate: bool | None = None,
     ):
-        x, bc_type = _constant(x, "CubicSpline", "x"), _values_of(bc_type, "CubicSpline")
+        x, bc_type = constant(x, "CubicSpline", "x"), _values_of(bc_type, "CubicSpline")
         it = _scipy.CubicSpline(x, value_of(y), axis, bc_type, extrapolate)
         c = it.c
         if derivative_wanted(y):
-            y, _ = _first(y, axis)
+            y, _ = first(y, axis)
             n = np.shape(y)[0]
             if bc_type == "periodic":
                 basis = np.vstack([np.eye(n - 1), np.eye(1, n - 1)])
-                c = _applied(_scipy.CubicSpline(x, basis, bc_type=bc_type).c, y[:-1])
+                c = applied(_scipy.CubicSpline(x, basis, bc_type=bc_type).c, y[:-1])
             else:
                 still = _scipy.CubicSpline(x, np.zeros(np.shape(y)), bc_type=bc_type).c
-                c = still + _applied(_scipy.CubicSpline(x, np.eye(n), bc_type=_homogeneous(bc_type, n)).c, y)
+                c = still + applied(_scipy.CubicSpline(x, np.eye(n), bc_type=_homogeneous(bc_type, n)).c, y)
         super().__init__(it, "scipy.interpolate.CubicSpline", c, it.x, it.axis, it.extrapolate)
 
 
-class PchipInterpolator(_Pieces):
-    """Cubic through data that has no more maxima than they have.
-
-    Parameters
-    ----------
-    x : array_like
-        Places, constants.
-    y : Tensor or array_like
-        Data.
-    axis, extrapolate : optional
-        As SciPy has them.
-
-    Examples
-    --------
-    >>> import tapegrad as tg, tapegrad.scipy as ts
-    >>> y = tg.tensor([0.0, 1.0, 3.0], requires_grad=True)
-    >>> tg.grad(ts.interpolate.PchipInterpolator([0.0, 1.0, 2.0], y)(1.5), y)
-    (tensor([-0.1736,  0.8333,  0.3403]),)
-    """
-
-    def __init__(self, x: Operand, y: Any, axis: int = 0, extrapolate: bool | str | None = None) -> None:
-        x = _constant(x, "PchipInterpolator", "x")
-        it = _scipy.PchipInterpolator(x, value_of(y), axis, extrapolate)
-        c = it.c
-        if derivative_wanted(y):
-            y, _ = _first(y, axis)
-            h = np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
-            m = (y[1:] - y[:-1]) / h
-            d = _slopes(h, m)
-            both = (d[:-1] + d[1:] - 2 * m) / h
-            c = np.stack([both / h, (m - d[:-1]) / h - both, d[:-1], y[:-1]])
-        super().__init__(it, "scipy.interpolate.PchipInterpolator", c, it.x, it.axis, it.extrapolate)
-
-
-def _slopes(h: np.ndarray, m: TensorOrArray) -> TensorOrArray:
-    """Slopes at the places, from distances and slopes between them."""
-    if len(h) == 1:
-        return np.concatenate([m, m])
-    at = value_of(m)
-    flat = (np.sign(at[1:]) != np.sign(at[:-1])) | (at[1:] == 0)
-    one, two = 2 * h[1:] + h[:-1], h[1:] + 2 * h[:-1]
-    left, right = np.where(flat, 1.0, m[:-1]), np.where(flat, 1.0, m[1:])
-    inner = np.where(flat, 0.0, (one + two) / (one / left + two / right))
-    first, last = _slope_at_end(h[:2], m[:2]), _slope_at_end(h[:-3:-1], m[:-3:-1])
-    return np.concatenate([first[None], inner, last[None]])
-
-
-def _slope_at_end(h: np.ndarray, m: TensorOrArray) -> TensorOrArray:
-    d = ((2 * h[0] + h[1]) * m[0] - h[0] * m[1]) / (h[0] + h[1])
-    at, first, second = value_of(d), value_of(m[0]), value_of(m[1])
-    turned = np.sign(at) != np.sign(first)
-    steep = (np.sign(first) != np.sign(second)) & (np.abs(at) > 3.0 * np.abs(first))
-    return np.where(turned, 0.0, np.where(steep, 3.0 * m[0], d))
-
-
-class BSpline(_Pieces):
+class BSpline(Pieces):
     """Spline by the coefficients of B-splines.
 
     Parameters
@@ -309,13 +136,13 @@ class BSpline(_Pieces):
     """
 
     def __init__(self, t: Operand, c: Operand, k: int, extrapolate: bool = True, axis: int = 0) -> None:
-        t = _constant(t, "BSpline", "t")
+        t = constant(t, "BSpline", "t")
         it = _scipy.BSpline(t, value_of(c), k, extrapolate, axis)
         count = len(it.t) - k - 1
         spline, starts = _scipy.BSpline(it.t, np.eye(count), k), it.t[k:count]
         basis = np.stack([spline(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
-        self._coefficients = _first(c, axis)[0] if derivative_wanted(c) else it.c
-        pieces = _applied(basis, self._coefficients[:count])
+        self._coefficients = first(c, axis)[0] if derivative_wanted(c) else it.c
+        pieces = applied(basis, self._coefficients[:count])
         super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
 
     @property
@@ -356,17 +183,17 @@ def make_interp_spline(
     (tensor([0.75, 0.25, 0.00, 0.00]),)
     """
     name = "make_interp_spline"
-    x, t, bc_type = _constant(x, name, "x"), _constant(t, name, "t"), _values_of(bc_type, name)
+    x, t, bc_type = constant(x, name, "x"), constant(t, name, "t"), _values_of(bc_type, name)
     it = _scipy.make_interp_spline(x, value_of(y), k, t, bc_type, axis, check_finite)
     if not derivative_wanted(y):
         return BSpline(it.t, np.moveaxis(it.c, 0, it.axis), k, it.extrapolate, it.axis)
     if bc_type == "periodic":
         raise refuse("scipy.interpolate.make_interp_spline with bc_type='periodic'", "has no derivative by y")
-    y, axis = _first(y, axis)
+    y, axis = first(y, axis)
     n = np.shape(y)[0]
     still = _scipy.make_interp_spline(x, np.zeros(np.shape(y)), k, t, bc_type).c
     matrix = _scipy.make_interp_spline(x, np.eye(n), k, t, _homogeneous(bc_type, n)).c
-    return BSpline(it.t, np.moveaxis(still + _applied(matrix, y), 0, axis), k, it.extrapolate, axis)
+    return BSpline(it.t, np.moveaxis(still + applied(matrix, y), 0, axis), k, it.extrapolate, axis)
 
 
 class interp1d(Guarded):
@@ -398,13 +225,13 @@ class interp1d(Guarded):
         self, x: Operand, y: Operand, kind: Any = "linear", axis: int = -1, copy: bool = True,
         bounds_error: bool | None = None, fill_value: Operand = np.nan, assume_sorted: bool = False,
     ) -> None:  # fmt: skip
-        x = _constant(x, "interp1d", "x")
-        fill_value = plain(_constant(fill_value, "interp1d", "fill_value"))
+        x = constant(x, "interp1d", "x")
+        fill_value = plain(constant(fill_value, "interp1d", "fill_value"))
         options = (kind, axis, copy, bounds_error, fill_value, assume_sorted)
         super().__init__(_scipy.interp1d(x, value_of(y), *options), "scipy.interpolate.interp1d", (y,))
         self._kind, self._options = kind, options
         order = np.arange(np.size(x)) if assume_sorted else np.argsort(x, kind="mergesort")
-        self._y, self.axis = _first(y, axis)
+        self._y, self.axis = first(y, axis)
         self._x, self._y = np.asarray(x, float)[order], self._y[order]
         degrees = {"linear": 1, "slinear": 1, "quadratic": 2, "cubic": 3}
         self._degree = None if kind in self.STEPS else degrees.get(kind, kind)
@@ -425,10 +252,10 @@ class interp1d(Guarded):
             numbers = np.arange(len(self._x), dtype=float)
             i = _scipy.interp1d(self._x, numbers, self._kind, bounds_error=False, fill_value=fill)(at)
             inside = i >= 0
-            found = _placed(self._y[np.where(inside, i, 0).astype(int)], np.ndim(at), self.axis)
+            found = placed(self._y[np.where(inside, i, 0).astype(int)], np.ndim(at), self.axis)
         else:
             inside = ~np.isnan(at) if isinstance(fill, str) else (at >= self._x[0]) & (at <= self._x[-1])
-            found = _placed(self._spline(x), np.ndim(at), self.axis)
+            found = placed(self._spline(x), np.ndim(at), self.axis)
         if np.all(inside):
             return found
         rest = np.ndim(found) - np.ndim(at) - self.axis
@@ -469,8 +296,8 @@ class RegularGridInterpolator(Guarded):
         solver_args: Mapping[str, str | float] | None = None,
     ) -> None:  # fmt: skip
         name = "RegularGridInterpolator"
-        points = tuple(_constant(p, name, "points") for p in points)
-        fill_value = _constant(fill_value, name, "fill_value")
+        points = tuple(constant(p, name, "points") for p in points)
+        fill_value = constant(fill_value, name, "fill_value")
         options = {"solver": solver, "solver_args": solver_args}
         it = _scipy.RegularGridInterpolator(
             points, value_of(values), method, bounds_error, fill_value, **options

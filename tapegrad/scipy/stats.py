@@ -28,9 +28,11 @@ from tapegrad.scipy.calls import (
     refuse,
     theirs,
 )
+from tapegrad.scipy.densities import gaussian_kde
 from tapegrad.scipy.distributions import extremes, half_line, interval, line, whole_numbers
 from tapegrad.scipy.distributions.formulas import Formulas
 from tapegrad.scipy.distributions.whole_numbers import Discrete
+from tapegrad.scipy.relations import entropy, linregress, pearsonr
 from tapegrad.scipy.special import multigammaln
 from tapegrad.scipy.summaries import (
     gmean,
@@ -50,13 +52,13 @@ if TYPE_CHECKING:
     from tapegrad.tensor import Tensor
 
 __all__ = [
-    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "expon", "f", "fisk", "gamma",
-    "genextreme", "gennorm", "genpareto", "geom", "gmean", "gompertz", "gumbel_l", "gumbel_r", "halfcauchy",
-    "halfnorm", "hmean", "invgamma", "invgauss", "johnsonsu", "kurtosis", "laplace", "logistic", "lognorm",
-    "loguniform", "maxwell", "moment", "multinomial", "multivariate_normal", "multivariate_t",
-    "nbinom", "norm", "pareto", "pmean", "poisson", "rayleigh", "sem", "skew", "skewnorm", "t", "triang",
-    "truncnorm", "uniform", "variation", "vonmises", "weibull_max", "weibull_min", "wishart", "zmap",
-    "zscore",
+    "bernoulli", "beta", "betabinom", "binom", "cauchy", "chi2", "dirichlet", "entropy", "expon", "f",
+    "fisk", "gamma", "gaussian_kde", "genextreme", "gennorm", "genpareto", "geom", "gmean", "gompertz",
+    "gumbel_l", "gumbel_r", "halfcauchy", "halfnorm", "hmean", "invgamma", "invgauss", "johnsonsu",
+    "kurtosis", "laplace", "linregress", "logistic", "lognorm", "loguniform", "maxwell", "moment",
+    "multinomial", "multivariate_normal", "multivariate_t", "nbinom", "norm", "pareto", "pearsonr", "pmean",
+    "poisson", "rayleigh", "sem", "skew", "skewnorm", "t", "triang", "truncnorm", "uniform", "variation",
+    "vonmises", "weibull_max", "weibull_min", "wishart", "zmap", "zscore",
 ]  # fmt: skip
 
 CONTINUOUS = ("logpdf", "pdf", "logcdf", "cdf", "logsf", "sf", "ppf", "isf")

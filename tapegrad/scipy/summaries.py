@@ -24,7 +24,7 @@ __all__ = [
 _derived = derived_in(_scipy)
 
 
-def _given(name: str, a: Operand, nan_policy: str, dtype: DType = None) -> TensorOrArray:
+def given(name: str, a: Operand, nan_policy: str, dtype: DType = None) -> TensorOrArray:
     """Data as floating-point numbers; nan in them is in the result."""
     if nan_policy not in ("propagate", "raise"):
         raise refuse(f"scipy.stats.{name} with nan_policy={nan_policy!r}")
@@ -65,7 +65,7 @@ def gmean(
     >>> tg.grad(ts.stats.gmean(x), x)
     (tensor([1.00, 0.25]),)
     """
-    a = _given("gmean", a, nan_policy, dtype)
+    a = given("gmean", a, nan_policy, dtype)
     with np.errstate(divide="ignore"):
         return np.exp(_mean(np.log(a), axis, weights, keepdims))
 
@@ -84,7 +84,7 @@ def hmean(
     >>> tg.grad(ts.stats.hmean(x), x)
     (tensor([1.125, 0.125]),)
     """
-    a = _given("hmean", a, nan_policy, dtype)
+    a = given("hmean", a, nan_policy, dtype)
     return _power_mean("hmean", a, -1.0, axis, weights, keepdims)
 
 
@@ -104,7 +104,7 @@ def pmean(
     >>> tg.grad(ts.stats.pmean(x, 2), x)
     (tensor([0.4243, 0.5657]),)
     """
-    a = _given("pmean", a, nan_policy, dtype)
+    a = given("pmean", a, nan_policy, dtype)
     if value_of(p) == 0:
         if p is not value_of(p):
             raise refuse("scipy.stats.pmean", "has no derivative here by an exponent of 0")
@@ -134,7 +134,7 @@ def sem(
     >>> tg.grad(ts.stats.sem(x), x)
     (tensor([-0.5,  0.5]),)
     """
-    a = _given("sem", a, nan_policy)
+    a = given("sem", a, nan_policy)
     a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
     return np.std(a, axis=axis, ddof=ddof, keepdims=keepdims) / np.sqrt(np.shape(a)[axis])
 
@@ -152,7 +152,7 @@ def variation(
     >>> tg.grad(ts.stats.variation(x), x)
     (tensor([-0.375,  0.125]),)
     """
-    a = _given("variation", a, nan_policy)
+    a = given("variation", a, nan_policy)
     spread = np.std(a, axis=axis, ddof=ddof, keepdims=keepdims)
     return spread / np.mean(a, axis=axis, keepdims=keepdims)
 
@@ -170,7 +170,7 @@ def zmap(
     >>> tg.grad(ts.stats.zmap([4.0], x)[0], x)
     (tensor([ 0.5, -1.5]),)
     """
-    scores, compare = (_given("zmap", x, nan_policy) for x in (scores, compare))
+    scores, compare = (given("zmap", x, nan_policy) for x in (scores, compare))
     mean, spread = (
         f(compare, axis=axis, keepdims=True) for f in (np.mean, lambda x, **k: np.std(x, ddof=ddof, **k))
     )
@@ -214,7 +214,7 @@ def moment(
     >>> tg.grad(ts.stats.moment(x, 2), x)
     (tensor([-1.3333, -0.6667,  2.0000]),)
     """
-    a = _given("moment", a, nan_policy)
+    a = given("moment", a, nan_policy)
     if np.ndim(order):
         parts = [moment(a, int(k), axis, center=center, keepdims=keepdims) for k in np.ravel(order)]
         return np.reshape(np.stack(parts), (*np.shape(order), *np.shape(parts[0])))
@@ -242,7 +242,7 @@ def skew(
     >>> tg.grad(ts.stats.skew(x), x)
     (tensor([ 0.1889, -0.2362,  0.0472]),)
     """
-    a = _given("skew", a, nan_policy)
+    a = given("skew", a, nan_policy)
     a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
     second, third = _moments(a, axis, 2, 3)
     n = np.shape(a)[axis]
@@ -264,7 +264,7 @@ def kurtosis(
     >>> tg.grad(ts.stats.kurtosis(x), x)
     (tensor([ 0.0831,  0.0831, -0.2493,  0.0831]),)
     """
-    a = _given("kurtosis", a, nan_policy)
+    a = given("kurtosis", a, nan_policy)
     a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
     second, fourth = _moments(a, axis, 2, 4)
     n, found = np.shape(a)[axis], fourth / second**2

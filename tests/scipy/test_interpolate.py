@@ -25,6 +25,9 @@ PIECES = {
         {"bc_type": ((1, np.ones((2, 3))), (2, np.zeros((2, 3))))},
     ),
     "pchip": (OURS.PchipInterpolator, SCIPY.PchipInterpolator, {}),
+    "akima": (OURS.Akima1DInterpolator, SCIPY.Akima1DInterpolator, {}),
+    "makima": (OURS.Akima1DInterpolator, SCIPY.Akima1DInterpolator, {"method": "makima"}),
+    "hermite": (OURS.CubicHermiteSpline, SCIPY.CubicHermiteSpline, {"dydx": Y[:, ::-1]}),
     "linear": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 1}),
     "quadratic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {"k": 2}),
     "cubic": (OURS.make_interp_spline, SCIPY.make_interp_spline, {}),
@@ -62,6 +65,26 @@ def test_second_derivatives_of_a_spline():
     assert gradgradcheck(
         lambda y, x: OURS.PchipInterpolator(X, y)(x), [leaf(np.cumsum(X + 0.5)), leaf([0.3, 2.5])]
     )
+
+
+def test_slopes_of_hermite_and_coefficients():
+    """By the other operand; akima where data are flat, or few."""
+    assert gradcheck(lambda d: OURS.CubicHermiteSpline(X, Y, d, axis=1)(AT), [leaf(Y[::-1])], fast_mode=True)
+    c = np.random.default_rng(4).normal(size=(2, 3, 5))
+    for more in ({}, {"extrapolate": False}, {"extrapolate": "periodic"}):
+        mine, theirs = OURS.PPoly(leaf(c), X, axis=1, **more), SCIPY.PPoly(c, X, axis=1, **more)
+        at = np.array([-0.3, 0.7, 1.9, 3.9, 5.0])
+        np.testing.assert_allclose(mine(at).detach().numpy(), theirs(at), rtol=1e-12, atol=1e-13)
+    assert gradcheck(lambda c, x: OURS.PPoly(c, X, axis=1)(x), [leaf(c), leaf([0.3, 2.5])], fast_mode=True)
+    assert gradgradcheck(lambda y: OURS.Akima1DInterpolator(X, y)(AT[0]), [leaf(np.cumsum(X + 0.5))])
+    for method in ("akima", "makima"):
+        for data in ([0.0, 0, 0, 1, 2, 3, 3, 3, 3, 5], [1.0, 4.0], [1.0, 4.0, 3.3]):
+            knots, y = np.arange(len(data)), leaf(np.array(data))
+            at = np.linspace(0, knots[-1], 17)
+            mine = OURS.Akima1DInterpolator(knots, y, method=method)(at)
+            theirs = SCIPY.Akima1DInterpolator(knots, data, method=method)(at)
+            np.testing.assert_allclose(mine.detach().numpy(), theirs, atol=1e-14)
+            assert np.all(np.isfinite(tg.grad(mine.sum(), y)[0].numpy()))
 
 
 def test_a_knot_has_the_slope_of_the_piece_to_the_right():
@@ -188,7 +211,7 @@ def test_coefficients_have_derivatives():
 def test_plain_data_is_scipys():
     np.testing.assert_array_equal(OURS.CubicSpline(X, X**2)(AT), SCIPY.CubicSpline(X, X**2)(AT))
     assert OURS.CubicSpline(X, X**2).roots().shape == SCIPY.CubicSpline(X, X**2).roots().shape
-    assert OURS.splrep(X, X**2)[2] == 3 and OURS.Akima1DInterpolator is SCIPY.Akima1DInterpolator
+    assert OURS.splrep(X, X**2)[2] == 3 and OURS.NdPPoly is SCIPY.NdPPoly
 
 
 @pytest.mark.full
@@ -204,3 +227,42 @@ def test_what_is_not_there_is_refused():
     ):
         with pytest.raises(UnsupportedOpError, match=words):
             call()
+
+
+RADIAL = {
+    "linear": None, "thin_plate_spline": None, "cubic": None, "quintic": None, "multiquadric": 2.0,
+    "inverse_multiquadric": 2.0, "inverse_quadratic": 2.0, "gaussian": 2.0,
+}  # fmt: skip
+PLACES = np.random.default_rng(7).uniform(size=(9, 2))
+DATA = np.random.default_rng(8).normal(size=(9, 3))
+
+
+@pytest.mark.parametrize("kernel", thinned(RADIAL, lambda kernel: kernel in ("cubic", "gaussian")))
+def test_radial(kernel):
+    more, at = {"kernel": kernel, "epsilon": RADIAL[kernel]}, PLACES[:3] + 0.05
+    make = lambda m, d, **k: m.RBFInterpolator(PLACES, d, **more, **k)
+    for data, given in ((DATA, {}), (DATA[:, 0], {"smoothing": 0.1, "degree": 2}), (DATA + 1j, {})):
+        mine = make(OURS, leaf(data, data.dtype), **given)(PLACES).detach().numpy()
+        np.testing.assert_allclose(mine, make(SCIPY, data, **given)(PLACES), atol=1e-8)
+    f = lambda d, x: make(OURS, d)(x)
+    assert gradcheck(f, [leaf(DATA), leaf(at)], check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(f, [leaf(DATA), leaf(at)], fast_mode=True)
+    x = leaf(PLACES)
+    assert np.all(np.isfinite(tg.grad(f(DATA, x).sum(), x)[0].numpy()))
+    np.testing.assert_array_equal(f(DATA, at), make(SCIPY, DATA)(at))
+
+
+def test_what_radial_functions_are_made_of():
+    at, weights = PLACES + 0.05, leaf(np.full(9, 0.2))
+    smooth = lambda s, e: OURS.RBFInterpolator(PLACES, DATA, smoothing=s, kernel="gaussian", epsilon=e)(at)
+    assert gradcheck(smooth, [weights, leaf(2.0)], fast_mode=True)
+    near = OURS.RBFInterpolator(PLACES, leaf(DATA), neighbors=3)
+    for call, words in (
+        (lambda: near(at), "RBFInterpolator has no derivative with neighbors"),
+        (lambda: OURS.RBFInterpolator(leaf(PLACES), DATA), "no derivative by y"),
+        (lambda: OURS.RBFInterpolator(PLACES, leaf(DATA)).d, "RBFInterpolator.d"),
+    ):
+        with pytest.raises(UnsupportedOpError, match=words):
+            call()
+    with pytest.raises(ValueError, match=r"places have shape \(m, 2\), found shape \(2, 3\)"):
+        OURS.RBFInterpolator(PLACES, leaf(DATA))(np.ones((2, 3)))

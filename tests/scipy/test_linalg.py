@@ -498,3 +498,23 @@ def test_memory_of_tensors_is_not_overwritten():
     ts.linalg.null_space(a, overwrite_a=True)
     ts.fft.fft(a, overwrite_x=True)
     np.testing.assert_array_equal(a.numpy(), before)
+
+
+PARTS = [{}, {"select": "i", "select_range": (1, 3)}, {"select": "v", "select_range": (-1.0, 1.0)}]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_eigenvalues_of_three_diagonals(part):
+    d, e = array(5), array(4, seed=1)
+    values, vectors = scipy.linalg.eigh_tridiagonal(d, e, **part)
+    leaves = [tg.tensor(x, requires_grad=True) for x in (d, e)]
+    w, v = ts.linalg.eigh_tridiagonal(*leaves, **part)
+    np.testing.assert_allclose(w.detach().numpy(), values, rtol=1e-12)
+    np.testing.assert_allclose(np.abs(v.detach().numpy()), np.abs(vectors), atol=1e-12)
+    ours = ts.linalg.eigh_tridiagonal, ts.linalg.eigvalsh_tridiagonal
+    f = lambda d, e: (ours[1](d, e, **part), ours[0](d, e, **part)[1] ** 2)
+    assert gradcheck(f, leaves, check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(f, leaves, fast_mode=True)
+    np.testing.assert_array_equal(ours[1](d, e, **part), scipy.linalg.eigvalsh_tridiagonal(d, e, **part))
+    with pytest.raises(ShapeError, match=r"scipy\.linalg\.eigh_tridiagonal: d is a vector and e one"):
+        ts.linalg.eigh_tridiagonal(leaves[0], leaves[0])

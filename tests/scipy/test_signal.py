@@ -266,3 +266,57 @@ def test_what_filters_in_both_directions_refuse():
         ts.signal.filtfilt(B2, A2, x, padtype="none", padlen=2)
     with pytest.raises(UnsupportedOpError, match="method='gust'"):
         ts.signal.filtfilt(B2, A2, x, method="gust")
+
+
+SIGNALS = RANDOM.normal(size=(2, 20))
+OTHER = RANDOM.normal(size=(2, 17))
+SPECTRA = [
+    ("welch", lambda s, x: s.welch(x, nperseg=8)[1]),
+    ("welch", lambda s, x: s.welch(x.T, 2.0, np.hamming(9), None, 3, 16, False, False, "spectrum", 0)[1]),
+    ("welch", lambda s, x: s.welch(x + 1j * x[::-1], nperseg=7, detrend="linear")[1]),
+    ("csd", lambda s, x: s.csd(x, OTHER, nperseg=8, average="median")[1]),
+    ("csd", lambda s, x: s.csd(OTHER, x, nperseg=9)[1]),
+    ("coherence", lambda s, x: s.coherence(x, x**2, nperseg=8)[1]),
+    ("periodogram", lambda s, x: s.periodogram(x, nfft=15)[1]),
+    ("periodogram", lambda s, x: s.periodogram(x, window="hann", nfft=32, scaling="spectrum")[1]),
+    ("stft", lambda s, x: s.stft(x, nperseg=8, noverlap=5)[2]),
+    ("stft", lambda s, x: s.stft(x.T, 2.0, ("kaiser", 3.0), 9, boundary="odd", scaling="psd", axis=0)[2]),
+    ("stft", lambda s, x: s.stft(x, nperseg=8, boundary="even", detrend="linear", return_onesided=False)[2]),
+    ("stft", lambda s, x: s.stft(x, nperseg=6, boundary=None, padded=False)[2]),
+    ("freqz", lambda s, x: s.freqz(x[0, :3], x[1, :4] + [4, 0, 0, 0], 6, True, fs=3.0)[1]),
+    ("freqz", lambda s, x: s.freqz(x[0, :3], 2.0, [0.1, 0.7])[1]),
+    *[("resample", lambda s, x, n=n, num=num, of=of: s.resample(of(x[:, :n]), num, axis=1))
+      for n in (12, 13) for num in (6, 7, 12, 20, 21) for of in (lambda x: x, lambda x: x * (1 + 2j))],
+    ("resample", lambda s, x: s.resample(x, 9, window="hann", axis=-1)),
+    ("resample", lambda s, x: s.resample(x.T * 1j, 24, window=np.linspace(0, 1, 20), domain="freq")),
+    ("resample", lambda s, x: s.resample(x.T, 10, np.arange(20) * 0.5, window=lambda f: np.cos(f))[0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "f"), thinned(SPECTRA, lambda name, f: name != "resample"))
+def test_spectra(name, f):
+    check(lambda x: f(ts.signal, x), lambda x: f(scipy.signal, x), [leaf(SIGNALS)], again=False)
+
+
+def test_spectra_in_single_precision_and_their_frequencies():
+    single, segments = SIGNALS[0].astype(np.float32), {"nperseg": 8}
+    calls = ("welch", segments), ("stft", segments), ("periodogram", {}), ("resample", {"num": 9})
+    for name, more in calls:
+        found = getattr(ts.signal, name)(leaf(single), **more)
+        theirs = getattr(scipy.signal, name)(single, **more)
+        for mine, its in zip(found, theirs, strict=True) if name != "resample" else [(found, theirs)]:
+            mine = mine.detach().numpy() if isinstance(mine, tg.Tensor) else mine
+            np.testing.assert_allclose(mine, its, rtol=1e-4, atol=1e-6)
+            assert mine.dtype == its.dtype
+    assert gradgradcheck(lambda x: ts.signal.welch(x, nperseg=8)[1], [leaf(SIGNALS[0])])
+    for call, words in (
+        (lambda x: ts.signal.welch(x, nperseg=8, noverlap=8), r"signal\.welch: segments have 8 numbers"),
+        (lambda x: ts.signal.welch(x, average="mode", nperseg=8), "average is 'mode'"),
+        (lambda x: ts.signal.stft(x, boundary="wrap", nperseg=8), "boundary is 'wrap'"),
+        (lambda x: ts.signal.csd(x, x, scaling="power", nperseg=8), "scaling is 'power'"),
+        (lambda x: ts.signal.resample(x, 3, window=np.ones(3)), r"resample: a window of shape \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call(leaf(SIGNALS[0]))
+    with pytest.raises(UnsupportedOpError, match="freqz of several filters"):
+        ts.signal.freqz(leaf(SIGNALS))

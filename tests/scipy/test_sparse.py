@@ -16,6 +16,7 @@ from .test_linalg import array
 FORMATS = [
     "csr_array", "csc_array", "coo_array", "bsr_array", "dia_array", "lil_array", "dok_array", "csr_matrix",
 ]  # fmt: skip
+CONSTANT = scipy.sparse.csr_array(np.array([[1.0, 0, 2], [0, 0, 3], [4, 5, 0], [0, -1, 0]]))
 EYE = 4 * scipy.sparse.eye_array(4)
 ROWS, COLUMNS = np.array([0, 0, 1, 2, 3, 2, 1]), np.array([0, 2, 1, 2, 3, 0, 1])  # one place comes twice
 
@@ -131,6 +132,13 @@ USES = {
     "dense sum": lambda a, x: a + x @ x.T,
     "list": lambda a, x: (a - np.eye(4).tolist()) @ x,
     "sums": lambda a, x: (a.sum(), a.sum(0), a.sum(1), a.diagonal()),
+    "sparse product": lambda a, x: (CONSTANT.T @ a @ a.T @ CONSTANT) @ x[:3],
+    "by elements": lambda a, x: (a * (a.T @ a) + a.multiply(x[:, :1])).toarray(),
+    "by elements of a constant": lambda a, x: (CONSTANT.T * a[:3]) @ x,
+    "parts": lambda a, x: (a[1:, ::-1] @ x, a[[2, 0]].toarray(), a[0, 2] ** 2),
+    "powers": lambda a, x: (abs(a.power(3)).sum(), a.trace(), a.mean(), a.mean(0)),
+    "blocks": lambda a, x: ts.sparse.block_array([[a, None], [CONSTANT.T, a[:3]]]) @ np.tile(x, (2, 1)),
+    "kron": lambda a, x: ts.sparse.kron(a, ts.sparse.kron(np.eye(1, 2), a[:2, :2])) @ np.tile(x, (4, 1)),
     "solve": lambda a, x: ts.sparse.linalg.spsolve(a, x),
     "solve vector": lambda a, x: ts.sparse.linalg.spsolve(a, x[:, :1]),
     "solve T": lambda a, x: ts.sparse.linalg.splu(a).solve(x, "T"),
@@ -172,6 +180,47 @@ def test_values_are_scipys():
         np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-10)
         own = getattr(ts.sparse.linalg, name)(known, given)
         np.testing.assert_array_equal(own if name == "spsolve" else own[0], wanted)
+
+
+def test_products_of_sparse_matrices_are_scipys():
+    """Bit by bit where one is a constant, as matrices of elements are assembled; also without elements."""
+    random = np.random.default_rng(0)
+    constant = scipy.sparse.random_array((7, 6), density=0.4, format="csr", rng=random)
+    other = scipy.sparse.random_array((7, 5), density=0.4, format="csc", rng=random)
+    for kind in ("csr", "csc", "coo", "dia"):
+        left, right = constant.T.asformat(kind), other.tocoo()
+        places = right.coords
+        found = left @ ts.sparse.coo_array((tg.tensor(right.data), places), shape=right.shape)
+        np.testing.assert_array_equal(found.value().toarray(), (left.tocsr() @ other.tocsr()).toarray())
+        found = ts.sparse.coo_array((tg.tensor(right.data), places), shape=right.shape).T @ left.T
+        np.testing.assert_allclose(found.value().toarray(), (other.T @ left.T).toarray(), rtol=1e-15)
+    d = tg.tensor(random.normal(size=7), requires_grad=True)
+    stiffness = constant.T @ ts.sparse.diags_array(d) @ constant
+    dense = constant.toarray()
+    wanted = (dense.T * d.detach().numpy()) @ dense
+    np.testing.assert_allclose(stiffness.toarray().detach().numpy(), wanted, rtol=1e-14)
+    (g,) = tg.grad(stiffness.toarray(), d, np.ones((6, 6)))
+    np.testing.assert_allclose(g.numpy(), dense.sum(1) ** 2, rtol=1e-14)
+    empty = ts.sparse.csr_array((d[:0], ([], [])), shape=(6, 7)) @ constant
+    assert empty.shape == (6, 6) and empty.nnz == 0 and empty.sum().item() == 0
+    single = ts.sparse.diags_array(tg.tensor(np.ones(7, np.float32))) @ constant.astype(np.float32)
+    assert single.dtype == (single * single.sum()).dtype == np.float32
+
+
+def test_parts_and_blocks_are_scipys():
+    """Where two values stand at one place, too."""
+    matrix, plain = square(tg.tensor(array(7))), scipy.sparse.csr_array(dense_of(array(7)))
+    for make in (
+        lambda s, a: a[1:3, :2], lambda s, a: a[[2, 0], :], lambda s, a: a[:, [1]], lambda s, a: a[1, 1],
+        lambda s, a: a[3, 0], lambda s, a: a[[[0], [2]], [0, 2]], lambda s, a: s.vstack([a, CONSTANT.T @ a]),
+        lambda s, a: s.hstack([a, a]), lambda s, a: s.block_diag([a, np.eye(2)]), lambda s, a: s.kron(EYE, a),
+        lambda s, a: s.bmat([[None, a], [EYE, None]]), lambda s, a: s.block_array([[a, EYE]]),
+        lambda s, a: s.triu(a, 1), lambda s, a: s.tril(a),
+    ):  # fmt: skip
+        found, wanted = (make(s, a) for s, a in ((ts.sparse, matrix), (scipy.sparse, plain)))
+        if np.ndim(wanted):
+            found, wanted = found.toarray(), wanted.toarray()
+        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-15)
 
 
 def test_a_gradient_by_values_is_that_of_the_whole_matrix_on_its_pattern():
@@ -326,9 +375,9 @@ def test_what_is_not_there_says_what_to_do():
     data = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
     a = ts.sparse.diags_array(data)
     for call, words in (
-        (lambda: a @ a, r"product of two sparse matrices.*toarray"),
-        (lambda: scipy.sparse.eye_array(3) @ a, r"product of two sparse matrices.*toarray"),
-        (lambda: a * data, r"\* with anything but a number.*use @"),
+        (lambda: a / data, r"/ with anything but a number.*reciprocal"),
+        (lambda: a[0], r"a single row or column.*a\[\[0\]\]"),
+        (lambda: a.power(-1), r"power\(-1\).*a positive exponent"),
         (lambda: a + 1.0, r"\+ with a number"),
         (lambda: ts.sparse.csr_array(np.eye(3) * data), r"scipy\.sparse\.csr_array of a Tensor of all"),
         (lambda: ts.sparse.linalg.spsolve(np.eye(3), data), r"a sparse matrix is needed.*linalg\.solve"),
@@ -338,6 +387,10 @@ def test_what_is_not_there_says_what_to_do():
             call()
     for call, words in (
         (lambda: a @ data[:2], r"shape \(3, 3\).*shape \(2,\)"),
+        (lambda: a @ scipy.sparse.eye_array(2), r"shapes \(3, 3\) and \(2, 2\) have no product"),
+        (lambda: scipy.sparse.eye_array(2) @ a, r"shapes \(2, 2\) and \(3, 3\) have no product"),
+        (lambda: a * data[:2], r"shape \(3, 3\) has no product by elements .* shape \(2,\)"),
+        (lambda: a * scipy.sparse.eye_array(2), r"shapes \(3, 3\) and \(2, 2\) have no product by elem"),
         (lambda: ts.sparse.coo_array((data, ([0, 1], [0, 1]))), r"scipy\.sparse\.coo_array: \(3,\) values"),
         (lambda: ts.sparse.coo_array((data, ([0, 1, 2], [0, 1, 2])), shape=(2, 3)), r"places up to 2"),
         (lambda: ts.sparse.linalg.spsolve(a, data[:2]), r"spsolve: a matrix of 3 rows"),

@@ -61,3 +61,65 @@ def test_the_ends_of_means():
     with pytest.raises(UnsupportedOpError, match="nan_policy='omit'"):
         ts.stats.zscore(zero, nan_policy="omit")
     assert ts.stats.skew(tg.tensor(np.array([1, 2, 6]))) == scipy.stats.skew([1, 2, 6])
+
+
+P, Q = RANDOM.uniform(0.1, 1.0, size=(2, 4, 3))
+B = A + RANDOM.normal(size=(5, 3))
+RELATIONS = [
+    (lambda m, p, q: m.entropy(p), P, Q), (lambda m, p, q: m.entropy(p, axis=None, base=2), P, Q),
+    (lambda m, p, q: m.entropy(p, q, axis=1, keepdims=True), P, Q),
+    (lambda m, p, q: m.entropy(p, q[:, :1]), P, Q), (lambda m, x, y: m.pearsonr(x, y).statistic, A, B),
+    (lambda m, x, y: m.pearsonr(x, y, axis=1).pvalue, A, B),
+    (lambda m, x, y: m.pearsonr(x, y[:, :1])[0], A, B),
+    (lambda m, x, y: m.pearsonr(x, y, axis=None)[0], A, B),
+    (lambda m, x, y: m.pearsonr(x, y, alternative="less")[1], A[:, 0], B[:, 0]),
+    *[(lambda m, x, y, k=k: m.linregress(x, y)[k], A[:, 0], B[:, 0]) for k in range(5)],
+    (lambda m, x, y: m.linregress(x, y, "greater").pvalue, A[:, 0], B[:, 0]),
+    (lambda m, x, y: m.linregress(x, y).intercept_stderr, A[:, 0], B[:, 0]),
+    (lambda m, x, y: m.gaussian_kde(x)(y), A[:, 0], B[:2, 0]),
+    (lambda m, x, y: m.gaussian_kde(x.T, "silverman").logpdf(y.T), A[:, :2], B[:3, :2]),
+    (lambda m, x, w: m.gaussian_kde(x, 0.4, w).pdf([0.5, 1.0]), A[:, 0], W[:, 0]),
+    (lambda m, x, w: m.gaussian_kde(x, weights=w)([0.5, 1.0]), A[:, 0], W[:, 0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", range(len(RELATIONS)))
+def test_relations(row):
+    f, *arrays = RELATIONS[row]
+    inputs, theirs = [tg.tensor(x, requires_grad=True) for x in arrays], f(scipy.stats, *arrays)
+    np.testing.assert_allclose(f(ts.stats, *inputs).detach().numpy(), theirs, rtol=1e-11)
+    np.testing.assert_array_equal(f(ts.stats, *arrays), theirs)
+    of = lambda *xs: f(ts.stats, *xs)
+    assert gradcheck(of, inputs, check_forward_ad=True, fast_mode=True)
+    assert gradgradcheck(of, inputs, fast_mode=True)
+
+
+def test_the_ends_of_relations():
+    """A probability of 0, a line through two points, results of SciPy's that are more than a tuple."""
+    p = tg.tensor([0.0, 0.25, 0.75], requires_grad=True)
+    (g,) = tg.grad(ts.stats.entropy(p), p)
+    wanted = -np.log([0.25, 0.75]) - scipy.stats.entropy([0.25, 0.75])
+    np.testing.assert_allclose(g.numpy()[1:], wanted, rtol=1e-13)
+    assert g[0] == np.inf
+    y = tg.tensor([1.0, 3.0], requires_grad=True)
+    line = ts.stats.linregress([0.0, 1.0], y)
+    assert tg.grad(line.slope, y)[0].tolist() == [-1, 1]
+    np.testing.assert_array_equal(line.pvalue, scipy.stats.linregress([0.0, 1.0], [1.0, 3.0]).pvalue)
+    assert ts.stats.pearsonr(y, [2.0, 5.0]).statistic == 1
+    still = tg.tensor(A[:, 0])
+    for name, other in (("pearsonr", B[:, 0]), ("linregress", B[:, 0]), ("ttest_1samp", 0.5)):
+        found, theirs = (getattr(m, name)(x, other) for m, x in ((ts.stats, still), (scipy.stats, A[:, 0])))
+        np.testing.assert_array_equal([x.item() for x in found], tuple(theirs))
+        assert vars(found).keys() == vars(theirs).keys() and isinstance(found[0], tg.Tensor)
+    found = ts.stats.pearsonr(tg.tensor(A[:, 0], requires_grad=True), B[:, 0]).confidence_interval()
+    theirs = scipy.stats.pearsonr(A[:, 0], B[:, 0]).confidence_interval()
+    assert found.low.item() == pytest.approx(theirs.low)
+    for call, words in (
+        (lambda: ts.stats.linregress(y, A[:, 0]), r"scipy\.stats\.linregress: two vectors of one length"),
+        (lambda: ts.stats.entropy(y, base=-1), r"scipy\.stats\.entropy: base is -1"),
+        (lambda: ts.stats.gaussian_kde(still)(tg.tensor(B.T, requires_grad=True)), "points have 3"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(UnsupportedOpError, match=r"gaussian_kde\.integrate_box_1d"):
+        ts.stats.gaussian_kde(tg.tensor(A[:, 0], requires_grad=True)).integrate_box_1d(0, 1)

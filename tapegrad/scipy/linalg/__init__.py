@@ -27,7 +27,16 @@ from tapegrad.scipy.linalg.decompositions import (
     svd,
     svdvals,
 )
-from tapegrad.scipy.linalg.eigenvalues import eig, eig_banded, eigh, eigvals, eigvals_banded, eigvalsh
+from tapegrad.scipy.linalg.eigenvalues import (
+    eig,
+    eig_banded,
+    eigh,
+    eigh_tridiagonal,
+    eigvals,
+    eigvals_banded,
+    eigvalsh,
+    eigvalsh_tridiagonal,
+)
 from tapegrad.scipy.linalg.equations import det, inv, lstsq, norm, pinv, solve, solve_triangular
 from tapegrad.scipy.linalg.functions import (
     coshm,
@@ -53,13 +62,12 @@ from tapegrad.scipy.linalg.matrix_equations import (
 
 __all__ = [
     "block_diag", "cho_factor", "cho_solve", "cholesky", "circulant", "companion", "coshm", "cosm", "det",
-    "eig", "eig_banded", "eigh", "eigvals", "eigvals_banded", "eigvalsh", "expm", "expm_frechet",
-    "fractional_matrix_power", "hankel", "inv", "khatri_rao", "ldl", "logm",
-    "lstsq", "lu", "lu_factor", "lu_solve", "matmul_toeplitz", "norm", "pinv", "polar",
-    "qr", "sinhm", "sinm", "solve", "solve_banded", "solve_continuous_are", "solve_continuous_lyapunov",
-    "solve_discrete_are", "solve_discrete_lyapunov",
-    "solve_lyapunov", "solve_sylvester", "solve_toeplitz", "solve_triangular", "solveh_banded", "sqrtm",
-    "svd", "svdvals", "tanhm", "tanm", "toeplitz",
+    "eig", "eig_banded", "eigh", "eigh_tridiagonal", "eigvals", "eigvals_banded", "eigvalsh",
+    "eigvalsh_tridiagonal", "expm", "expm_frechet", "fractional_matrix_power", "hankel", "inv", "khatri_rao",
+    "ldl", "logm", "lstsq", "lu", "lu_factor", "lu_solve", "matmul_toeplitz", "norm", "pinv", "polar", "qr",
+    "sinhm", "sinm", "solve", "solve_banded", "solve_continuous_are", "solve_continuous_lyapunov",
+    "solve_discrete_are", "solve_discrete_lyapunov", "solve_lyapunov", "solve_sylvester", "solve_toeplitz",
+    "solve_triangular", "solveh_banded", "sqrtm", "svd", "svdvals", "tanhm", "tanm", "toeplitz",
 ]  # fmt: skip
 
 REFUSED = {

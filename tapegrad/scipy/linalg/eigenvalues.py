@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as _scipy
 
-from tapegrad.core.base import like_of, shape_of, value_of
+from tapegrad.core.base import like_of, ndim_of, shape_of, value_of
 from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.linalg import _parts as factors_recorded
 from tapegrad.ops import matrix_functions
@@ -60,6 +60,53 @@ def eigh(
         found = _of_two(a, b, (values, vectors), lower, type, eigvals_only)
     w = found[0][kept]
     return w if eigvals_only else (w, found[1][:, kept])
+
+
+@derived
+def eigh_tridiagonal(
+    d: Operand, e: Operand, eigvals_only: bool = False, select: str = "a", select_range: Any = None,
+    check_finite: bool = True, tol: float = 0.0, lapack_driver: str = "auto",
+) -> TensorOrArray | tuple[TensorOrArray, ...]:  # fmt: skip
+    """Eigenvalues and vectors of a symmetric matrix of three diagonals, as `scipy.linalg.eigh_tridiagonal`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> e = tg.tensor([1.0], requires_grad=True)
+    >>> tg.grad(ts.linalg.eigh_tridiagonal([2.0, 2.0], e, eigvals_only=True)[1], e)
+    (tensor([1.]),)
+    """
+    d, e = given(d, check_finite, 1), given(e, check_finite, 1)
+    if ndim_of(d) != 1 or ndim_of(e) != 1 or shape_of(d)[0] != shape_of(e)[0] + 1:
+        raise ShapeError(f"d is a vector and e one of one number less, found {shape_of(d)} and {shape_of(e)}")
+    values, vectors = _scipy.eigh_tridiagonal(value_of(d), value_of(e), tol=tol)
+    matrix = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+    found = factors_recorded("eigh", matrix, Kept((values, vectors)), (0,) if eigvals_only else (0, 1))
+    kept = slice(None)
+    if select in ("i", "index"):
+        kept = slice(int(select_range[0]), int(select_range[1]) + 1)
+    elif select in ("v", "value"):
+        kept = slice(*(int(np.sum(values <= end)) for end in select_range))
+    elif select not in ("a", "all"):
+        raise ValueError(f"select is {select!r}; give 'a', 'v' or 'i'")
+    return found[0][kept] if eigvals_only else (found[0][kept], found[1][:, kept])
+
+
+@derived
+def eigvalsh_tridiagonal(
+    d: Operand, e: Operand, select: str = "a", select_range: Any = None, check_finite: bool = True,
+    tol: float = 0.0, lapack_driver: str = "auto",
+) -> Any:  # fmt: skip
+    """Eigenvalues of a symmetric matrix of three diagonals, as `scipy.linalg.eigvalsh_tridiagonal`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg, tapegrad.scipy as ts
+    >>> d = tg.tensor([1.0, 2.0], requires_grad=True)
+    >>> tg.grad(ts.linalg.eigvalsh_tridiagonal(d, [0.0])[0], d)
+    (tensor([1., 0.]),)
+    """
+    return eigh_tridiagonal(d, e, True, select, select_range, check_finite, tol, lapack_driver)
 
 
 def _of_two(

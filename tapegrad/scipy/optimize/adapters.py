@@ -15,6 +15,7 @@ from tapegrad import func
 from tapegrad.core.base import needs_derivative
 from tapegrad.errors import GradientError
 from tapegrad.func.trees import flatten
+from tapegrad.scipy.evaluations import USING, Outside
 from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix
@@ -29,7 +30,15 @@ def adapter(function: Callable[[Bound], R]) -> Callable[..., R]:
 
     @functools.wraps(function)
     def adapted(*args: Any, **kwargs: Any) -> R:
-        return function(signature.bind(*args, **kwargs))
+        bound = signature.bind(*args, **kwargs)
+        before = USING.set(False)
+        try:
+            return function(bound)
+        except Outside:  # mostly at the first call of the user's function
+            USING.set(True)
+            return function(bound)
+        finally:
+            USING.reset(before)
 
     adapted.__signature__ = signature  # type: ignore[attr-defined]
     return adapted
@@ -46,8 +55,8 @@ def as_tuple(args: Operand) -> tuple[Any, ...]:
 
 
 def active(*trees: Any) -> bool:
-    """Whether a derivative by a Tensor in these is asked for."""
-    return any(needs_derivative(x) for x in flatten(trees)[0])
+    """Whether a derivative by a Tensor in these is asked for, or by one that the function uses."""
+    return USING.get() or any(needs_derivative(x) for x in flatten(trees)[0])
 
 
 def called(what: str, bound: Bound, **others: Any) -> Any:

@@ -53,9 +53,9 @@ max_nfev, verbose, args, kwargs, callback, workers : optional
     Raises
     ------
     GradientError
-        `fun` uses a Tensor that requires grad and is none of the arguments; `jac_sparsity` leaves an element
-        out. Where one of the arguments requires grad: there is a `loss` that is not linear; the solver did
-        not converge; the solution is at a bound that does not hold it there, as of `minimize`.
+        `fun` uses a Tensor that carries a tangent and is none of the arguments; `jac_sparsity` leaves an
+        element out. Where a Tensor requires grad: there is a `loss` that is not linear; the solver did not
+        converge; the solution is at a bound that does not hold it there, as of `minimize`.
 
     Notes
     -----
@@ -132,8 +132,8 @@ def curve_fit(bound: Bound) -> tuple[Any, ...]:
     Raises
     ------
     GradientError
-        `f` uses a Tensor that requires grad. Where one of the data does: the fit did not converge, or as of
-        `minimize`; data are left out by ``nan_policy="omit"``.
+        `f` uses a Tensor that carries a tangent. Where a Tensor requires grad: the fit did not converge, or
+        as of `minimize`; data are left out by ``nan_policy="omit"``.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def _fit(bound: Bound) -> tuple[Any, ...]:
         def jac(xdata: Operand, *params: Operand) -> np.ndarray:
             with differentiating(name):
                 found = matrix(lambda p: as_array(of(xdata, *p)))(np.array(params))
-            return found.reshape(-1, len(params))
+            return value_of(found).reshape(-1, len(params))
 
         others["jac"] = jac
         if given.get("sigma") is not None and np.size(given["sigma"]) == 1:  # SciPy's takes no number then

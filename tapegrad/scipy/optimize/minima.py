@@ -57,14 +57,15 @@ def minimize(bound: Bound) -> _scipy.OptimizeResult:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `x0`, `args`, pairs of `bounds` or args of constraints requires grad its
-        ``x`` and ``fun`` are Tensors, with derivatives by the implicit function theorem
-        (`tapegrad.func.minimizer`), of any order; that by `x0` is 0. All else is numbers of the solver's.
+        As SciPy's. If a Tensor in `x0`, `args`, pairs of `bounds` or args of constraints requires grad, or
+        one that `fun` or constraints use from outside, its ``x`` and ``fun`` are Tensors, with derivatives by
+        the implicit function theorem (`tapegrad.func.minimizer`), of any order; that by `x0` is 0. All else
+        is numbers of the solver's.
 
     Raises
     ------
     GradientError
-        `fun` uses a Tensor that requires grad and is none of the arguments. Where one of these requires grad:
+        `fun` uses a Tensor that carries a tangent and is none of the arguments. Where a Tensor requires grad:
         the solver did not converge, and the gradient is above 1e-5; the solution is at a bound or constraint
         that does not hold it there, with a multiplier below 1e-5 (no strict complementarity), or that depends
         on others.

@@ -41,14 +41,15 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
     Returns
     -------
     OptimizeResult
-        As SciPy's. If a Tensor in `x0` or `args` requires grad its ``x`` is a Tensor, with derivatives by the
-        implicit function theorem (`tapegrad.func.root`), of any order.
+        As SciPy's. If a Tensor in `x0` or `args` requires grad, or one that `fun` uses from outside, its
+        ``x`` is a Tensor, with derivatives by the implicit function theorem (`tapegrad.func.root`), of any
+        order.
 
     Raises
     ------
     GradientError
-        `fun` uses a Tensor that requires grad and is none of the arguments; where one of these does: the
-        solver did not converge.
+        `fun` uses a Tensor that carries a tangent and is none of the arguments. Where a Tensor requires grad:
+        the solver did not converge.
 
     Examples
     --------
@@ -319,7 +320,7 @@ def _bracketing(solver: str) -> Callable[..., Any]:
     Raises
     ------
     GradientError
-        `f` uses a Tensor that requires grad and is none of the arguments.
+        As of `root`.
 
     Examples
     --------
@@ -356,7 +357,7 @@ def fixed_point(bound: Bound) -> TensorOrArray:
     Raises
     ------
     GradientError
-        `func` uses a Tensor that requires grad and is none of the arguments.
+        As of `root`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Convolutions and filters of `scipy.signal` on Tensors and arrays; all its other names are its own.
+"""Convolutions, filters and spectra of `scipy.signal` on Tensors and arrays; all its other names are its own.
 
 They are differentiated by the signal, by the other signal or the coefficients of the filter, and by the
 state that it begins with.
@@ -30,10 +30,12 @@ from tapegrad.scipy.signal.filters import (
     sosfilt_zi,
     sosfiltfilt,
 )
+from tapegrad.scipy.signal.spectra import coherence, csd, freqz, periodogram, resample, stft, welch
 
 __all__ = [
-    "convolve", "convolve2d", "correlate", "correlate2d", "detrend", "fftconvolve", "filtfilt", "hilbert",
-    "lfilter", "lfilter_zi", "oaconvolve", "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt",
+    "coherence", "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve",
+    "filtfilt", "freqz", "hilbert", "lfilter", "lfilter_zi", "oaconvolve", "periodogram", "resample",
+    "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt", "stft", "welch",
 ]  # fmt: skip
 
 

@@ -17,12 +17,16 @@ from tapegrad.errors import ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.tables import tensor_of
 from tapegrad.ops import sparse as ops
 from tapegrad.scipy.sparse import linalg
+from tapegrad.scipy.sparse.blocks import block_array, block_diag, bmat, hstack, kron, tril, triu, vstack
 from tapegrad.scipy.sparse.matrix import Matrix, SparseTensor, has_tensor, of_places
 from tapegrad.tensor import Operand
 
 _pattern: Any = ops.Pattern
 
-__all__ = ["SparseTensor", "coo_array", "csc_array", "csr_array", "diags", "diags_array", "linalg"]
+__all__ = [
+    "SparseTensor", "block_array", "block_diag", "bmat", "coo_array", "csc_array", "csr_array", "diags",
+    "diags_array", "hstack", "kron", "linalg", "tril", "triu", "vstack",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias, overload
 
 import numpy as np
@@ -21,8 +22,9 @@ class SparseTensor:
     """A sparse matrix of values with derivatives at places that are constants.
 
     Made by `csr_array`, `csc_array`, `coo_array`, `diags` and `diags_array` of Tensors. It has products
-    with vectors and matrices, sums and differences with other sparse matrices, products and quotients with
-    numbers, a transpose, sums along axes and ``toarray()``.
+    with vectors, matrices and sparse matrices, and products by elements, sums and differences with sparse
+    matrices, products and quotients with numbers, a transpose, parts ``a[rows, columns]``, sums along axes
+    and ``toarray()``.
 
     Attributes
     ----------
@@ -86,6 +88,22 @@ class SparseTensor:
         """All elements, a Tensor; values of the same place are added."""
         return ops.toarray(self.data, pattern=self._pattern)
 
+    todense = toarray
+
+    def asformat(self, format: str | None = None, copy: bool = False) -> SparseTensor:
+        """The matrix itself, which has one format."""
+        return self
+
+    def tocsr(self, copy: bool = False) -> SparseTensor:
+        """The matrix itself, which has one format, as `tocsc` and `tocoo`."""
+        return self
+
+    tocsc = tocoo = tocsr
+
+    def copy(self) -> SparseTensor:
+        """The matrix itself, which nothing writes to."""
+        return self
+
     def value(self) -> _scipy.sparray:
         """Return SciPy's matrix of the values, without derivatives."""
         return self._pattern.matrix(value_of(self.data))
@@ -103,15 +121,41 @@ class SparseTensor:
         """The elements whose row is their column."""
         rows, columns = self._pattern.places
         kept = np.flatnonzero(rows == columns)
-        data, places = self.data[kept], rows[kept]
-        pattern, order = ops.Pattern.of_places(places, np.zeros_like(places), (min(self.shape), 1))
-        return ops.product(data[order], np.ones(1, self.dtype), pattern=pattern)
+        return _totals(self.data[kept], rows[kept], min(self.shape))
+
+    def trace(self) -> TensorOrArray:
+        """The sum of the diagonal."""
+        return np.sum(self.diagonal())
+
+    def mean(self, axis: int | None = None) -> TensorOrArray:
+        """Mean of all elements, or along an axis."""
+        count = self.shape[0] * self.shape[1] if axis is None else self.shape[axis]
+        return self.sum(axis) / count
+
+    def power(self, n: float) -> SparseTensor:
+        """The matrix of powers of the elements, of a positive exponent."""
+        if not value_of(n) > 0:
+            _refuse(f"power({n})", "a positive exponent leaves zeros what they are")
+        found = self.summed()
+        return SparseTensor(found.data**n, found._pattern)
+
+    def summed(self) -> SparseTensor:
+        """The same matrix with one value at each place."""
+        rows, columns = self._pattern.places
+        places, at = np.unique(rows * self.shape[1] + columns, return_inverse=True)
+        return _at_sorted(_totals(self.data, at, len(places)), places, self.shape)
 
     # ------------------------------------------------------------ operators
 
-    def __matmul__(self, x: Operand) -> Tensor:
-        if isinstance(x, SparseTensor) or _scipy.issparse(x):
-            _refuse("the product of two sparse matrices", "take toarray() of one of them")
+    @overload
+    def __matmul__(self, x: SparseTensor) -> SparseTensor: ...
+    @overload
+    def __matmul__(self, x: Operand) -> Tensor: ...
+    @overload
+    def __matmul__(self, x: Any) -> Any: ...  # SciPy's matrices, which have no types
+    def __matmul__(self, x: Any) -> Any:
+        if _is_matrix(x):
+            return _product(self, x)
         x = tensor_of(x)
         if ndim_of(x) not in (1, 2) or shape_of(x)[0] != self.shape[1]:
             raise ShapeError(
@@ -119,9 +163,9 @@ class SparseTensor:
             )
         return ops.product(self.data, x, pattern=self._pattern)
 
-    def __rmatmul__(self, x: Operand) -> TensorOrArray:
+    def __rmatmul__(self, x: Any) -> Any:
         if _scipy.issparse(x):
-            return self @ x  # refuses
+            return _product(x, self)
         x = tensor_of(x)
         if ndim_of(x) not in (1, 2) or shape_of(x)[-1] != self.shape[0]:
             raise ShapeError(
@@ -133,17 +177,35 @@ class SparseTensor:
         """Product with a vector, a matrix or a number."""
         return self * other if np.ndim(value_of(other)) == 0 else self @ other
 
-    def __mul__(self, number: Operand) -> SparseTensor:
-        if _is_matrix(number) or np.ndim(value_of(number)) != 0:
-            _refuse("* with anything but a number", "use @ for products of matrices, or scale the values")
-        return SparseTensor(self.data * number, self._pattern)
+    def multiply(self, other: Any) -> SparseTensor:
+        """Product by elements with a sparse matrix, an array that broadcasts to its shape, or a number."""
+        if _is_matrix(other):
+            return _product_by_elements(self, sparse_of(other))
+        other = tensor_of(other)
+        if ndim_of(other):
+            try:
+                other = np.broadcast_to(other, self.shape)[self._pattern.places]
+            except ValueError as error:
+                raise ShapeError(
+                    f"a sparse matrix of shape {self.shape} has no product by elements with an array of "
+                    f"shape {shape_of(other)}"
+                ) from error
+        return SparseTensor(self.data * other, self._pattern)
 
-    __rmul__ = __mul__
+    __mul__ = __rmul__ = multiply
 
     def __truediv__(self, number: Operand) -> SparseTensor:
         if _is_matrix(number) or np.ndim(value_of(number)) != 0:
-            _refuse("/ with anything but a number", "scale the values before the matrix is made")
+            _refuse("/ with anything but a number", "multiply by the reciprocal")
         return SparseTensor(self.data / number, self._pattern)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A part, as SciPy takes it: by slices, numbers, arrays of places or masks."""
+        return rearranged(lambda matrix: matrix[index], self)
+
+    def __abs__(self) -> SparseTensor:
+        found = self.summed()
+        return SparseTensor(np.abs(found.data), found._pattern)
 
     def __neg__(self) -> SparseTensor:
         return SparseTensor(-self.data, self._pattern)
@@ -191,6 +253,63 @@ def _is_matrix(x: Matrix | Operand | None) -> bool:
 
 def _refuse(what: str, instead: str) -> NoReturn:
     raise UnsupportedOpError(f"a sparse matrix whose values are a Tensor: {what} is not there; {instead}")
+
+
+def _totals(data: TensorOrArray, groups: np.ndarray, count: int) -> TensorOrArray:
+    """Sums of values by the group, of so many, that each belongs to."""
+    pattern, _ = ops.Pattern.of_places(groups, np.arange(len(groups)), (count, len(groups)))
+    return ops.product(np.ones(len(groups), value_of(data).dtype), data, pattern=pattern)
+
+
+def _at_sorted(data: TensorOrArray, places: np.ndarray, shape: tuple[int, int]) -> SparseTensor:
+    """The matrix of values at places that are counted row by row, and ascend."""
+    pattern, _ = ops.Pattern.of_places(*np.divmod(places, max(shape[1], 1)), shape)
+    return SparseTensor(data, pattern)
+
+
+def _product(left: Matrix, right: Matrix) -> SparseTensor:
+    """The product of two sparse matrices: of values of one it is linear, by the other's as weights."""
+    if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
+        raise ShapeError(f"sparse matrices of shapes {left.shape} and {right.shape} have no product")
+    a, b = sparse_of(left), sparse_of(right)
+    i, j, rows, columns = ops.meeting(a._pattern, b._pattern)
+    shape = a.shape[0], b.shape[1]
+    places, at = np.unique(rows * shape[1] + columns, return_inverse=True)
+    if isinstance(a.data, Tensor) and isinstance(b.data, Tensor):
+        return _at_sorted(_totals(a.data[i] * b.data[j], at, len(places)), places, shape)
+    x, spots, weights = (a.data, i, b.data[j]) if isinstance(a.data, Tensor) else (b.data, j, a.data[i])
+    pattern, order = ops.Pattern.of_places(at, spots, (len(places), shape_of(x)[0]))
+    return _at_sorted(ops.product(weights[order], x, pattern=pattern), places, shape)
+
+
+def _product_by_elements(a: SparseTensor, b: SparseTensor) -> SparseTensor:
+    if a.shape != b.shape:
+        raise ShapeError(f"sparse matrices of shapes {a.shape} and {b.shape} have no product by elements")
+    a, b = a.summed(), b.summed()
+    mine, its = (rows * a.shape[1] + columns for rows, columns in (a._pattern.places, b._pattern.places))
+    places, i, j = np.intersect1d(mine, its, assume_unique=True, return_indices=True)
+    return _at_sorted(a.data[i] * b.data[j], places, a.shape)
+
+
+def rearranged(function: Callable[..., Any], *matrices: Matrix) -> Any:
+    """What a function of SciPy's makes of matrices by placing their elements elsewhere, or nowhere.
+
+    It is called with matrices of numbers that say which value is where.
+    """
+    known = [sparse_of(matrix).summed() for matrix in matrices]
+    starts = np.cumsum([1, *(matrix.nnz for matrix in known)])
+    numbered = [
+        matrix._pattern.matrix(np.arange(start, start + matrix.nnz, dtype=float))
+        for matrix, start in zip(known, starts[:-1], strict=True)
+    ]
+    found, data = function(*numbered), np.concatenate([matrix.data for matrix in known])
+    if not _scipy.issparse(found):
+        return np.concatenate([np.zeros(1, value_of(data).dtype), data])[np.asarray(found).astype(int)[()]]
+    if len(found.shape) != 2:
+        _refuse("a single row or column", "ask for a matrix of one, as in a[[0]] or a[:, [0]]")
+    found = found.tocoo()
+    rows, columns = found.coords
+    return of_places(data[found.data.astype(int) - 1], rows, columns, found.shape)
 
 
 def sparse_of(matrix: Matrix | Operand) -> SparseTensor:
