@@ -535,6 +535,14 @@ def needs_derivative(x: Operand) -> bool:
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
 
+def is_constant(x: Operand) -> bool:
+    """Whether this is a Tensor that is to what is recorded what its value is."""
+    if not isinstance(x, Handle) or is_expected(x) or requires_grad(x) or has_tangent(x):
+        return False
+    state = x._extra
+    return state is None or not (state.volatile or state.inference)
+
+
 def is_noted(x: Operand) -> bool:
     """Whether this is a Tensor of truth values or integers that a rule has computed whose steps are noted."""
     if not isinstance(x, Handle) or is_expected(x):

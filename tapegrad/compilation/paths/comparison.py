@@ -28,8 +28,7 @@ from tapegrad.compilation.events.passive import Operation
 from tapegrad.compilation.events.varying import is_computed_anew, varying_of
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.rows.computing import RESHAPE
-from tapegrad.core import base
-from tapegrad.core.base import Handle, value_of
+from tapegrad.core.base import Handle, is_constant, value_of
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -284,6 +283,8 @@ class Comparison:
             return False
         for wanted, x in zip(known, found, strict=True):
             kind = type(wanted)
+            if is_constant(x):
+                x = value_of(x)
             if kind is Source:
                 if x is not self.handle(wanted):
                     return False
@@ -326,14 +327,6 @@ def _order(x: np.ndarray) -> list[int]:
     """The axes as they lie in memory."""
     longer = [d for d, n in enumerate(x.shape) if n > 1 and x.size]
     return sorted(longer, key=lambda d: -abs(x.strides[d]))
-
-
-def is_constant(x: Handle) -> bool:
-    """Whether a Tensor is to what is recorded what its value is."""
-    if base.is_expected(x) or base.requires_grad(x) or base.has_tangent(x):
-        return False
-    state = x._extra
-    return state is None or not (state.volatile or state.inference)
 
 
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:

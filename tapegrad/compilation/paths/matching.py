@@ -14,13 +14,12 @@ from tapegrad.compilation.events.equality import alike
 from tapegrad.compilation.events.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.events.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.events.varying import varying_of
-from tapegrad.compilation.paths.comparison import is_constant
 from tapegrad.compilation.paths.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.paths.path import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.programs.program import view_of
 from tapegrad.compilation.rows.computing import RESHAPE
 from tapegrad.core import base, compiled_methods, dispatch
-from tapegrad.core.base import Handle, Operand
+from tapegrad.core.base import Handle, Operand, is_constant
 from tapegrad.core.expected import matcher_of
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part

@@ -109,7 +109,7 @@ def matched_call(function: int, args: int, names: int) -> int:
         if found == 0:
             invoke(g.error_clear)
             return UNHANDLED
-        if matches_operand(w[named + 1], w[named + 2], found) == 0:
+        if matches_operand(w[named + 1], w[named + 2], constant_of(w[named + 1], found)) == 0:
             return UNHANDLED
     if w.call_write == 0:
         return pass_call(event, words)
@@ -401,7 +401,7 @@ def match_operands(words: int, items: int, count: int) -> int:
         return 0
     for q in range(count):
         known = i64(words + 8 * (CALL_ARGUMENTS + 2 * q))
-        if matches_operand(known[0], known[1], i64(items)[q]) == 0:
+        if matches_operand(known[0], known[1], constant_of(known[0], i64(items)[q])) == 0:
             return 0
     return 1
 

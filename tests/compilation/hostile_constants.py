@@ -1,0 +1,125 @@
+"""More functions of the kind of `hostile`: Tensors from outside without a derivative, as arguments of calls."""
+
+import numpy as np
+
+import tapegrad as tg
+
+from .hostile import hostile, simple
+
+CALLS_OF = (
+    lambda x, c, m: np.where(m, x, c),
+    lambda x, c, m: np.where(m, x * 2.0, 0.5),
+    lambda x, c, m: np.concatenate([x, c])[2:6],
+    lambda x, c, m: np.stack([c, x], axis=1)[:, 1],
+    lambda x, c, m: np.dot(c, x) * x,
+    lambda x, c, m: np.clip(x, -0.5, np.abs(c)),
+    lambda x, c, m: np.maximum(x, c) * (x < c),
+    lambda x, c, m: x * np.trapezoid(x, c),
+    lambda x, c, m: np.average(x, weights=np.abs(c) + 1.0) + x,
+    lambda x, c, m: np.linalg.solve(np.diag(x + 3.0), c),
+    lambda x, c, m: np.convolve(x, c, mode="same"),
+    lambda x, c, m: np.einsum("i,j->ij", x, c)[1],
+    lambda x, c, m: np.interp(x, np.sort(c), x),
+    lambda x, c, m: np.add(*np.broadcast_arrays(c, x)),
+    lambda x, c, m: np.select([m, x > c], [x, c], x * 0.5),
+    lambda x, c, m: np.polyval(c, x),
+    lambda x, c, m: np.power(np.abs(x) + 0.1, c),
+    lambda x, c, m: x.clip(c - 1.0, c + 1.0),
+    lambda x, c, m: x.dot(c) + x,
+)
+
+
+def composed(x, c, m):
+    return sum(np.sum(np.sin(function(x, c, m))) for function in CALLS_OF)
+
+
+@simple
+def constants_that_are_tensors(x, k):
+    c = tg.tensor(np.linspace(-1.0, 1.0, 4) + 0.1 * (k % 3))
+    return composed(x, c, tg.tensor([True, k % 2 == 0, False, True]))
+
+
+@simple
+def constants_that_are_now_arrays_and_then_tensors(x, k):
+    c = np.linspace(-1.0, 1.0, 4) + 0.1 * (k % 3)
+    m = np.array([True, k % 2 == 0, False, True])
+    return composed(x, *((tg.tensor(c), m), (c, tg.tensor(m)), (c, m), (c, m))[k % 4])
+
+
+@hostile
+def constants_that_are_written_to():
+    effects = {"c": tg.tensor(np.linspace(-1.0, 1.0, 4))}
+    m = tg.tensor([True, False, False, True])
+
+    def f(x, k):
+        c = effects["c"]
+        y = composed(x, c, m)
+        c[k % 4] += 0.25
+        return y + composed(x, c, m)
+
+    return f, effects
+
+
+@simple
+def constants_that_come_to_require_grad(x, k):
+    c = tg.tensor(np.linspace(-1.0, 1.0, 4), requires_grad=k % 6 == 3)
+    y = np.where(tg.tensor([True, False, True, False]), x, c) * np.dot(c, x)
+    return np.sum(np.concatenate([y, c * 0.5]))
+
+
+@simple
+def constants_of_other_dtypes_and_shapes(x, k):
+    c = [
+        tg.tensor([1, 2, 3, 4]),
+        tg.tensor(np.linspace(0.0, 1.0, 4, dtype=np.float32)),
+        tg.tensor(np.linspace(0.0, 1.0, 4)),
+        tg.tensor(np.linspace(0.0, 1.0, 8))[::2],
+        tg.tensor(0.5),
+        tg.tensor([[0.5], [1.5]]),
+        tg.tensor([True, False, True, True]),
+        tg.from_numpy(np.linspace(0.0, 1.0, 4)),
+    ][k % 8 if k > 8 else 2]
+    y = np.where(x > 0.0, x, c) + np.maximum(x, c) + np.multiply(np.clip(x, -0.5, c), c)
+    return np.sum(y) * np.sum(np.dot(c, x) if c.shape == (4,) else x)
+
+
+@simple
+def values_of_the_call_as_constants(x, k):
+    y = x * 2.0
+    c = y.detach() if k % 3 else y
+    y = np.where(c > 0.5, y, c) + np.concatenate([c, y])[2:6]
+    with tg.no_grad():
+        z = np.sin(x)
+    return np.sum(np.maximum(y, z) * np.dot(z, c))
+
+
+@hostile
+def a_constant_of_a_list_in_a_list():
+    c, parts = tg.tensor(np.ones(4)), [tg.tensor(2.0), tg.tensor(0.5)]
+
+    def f(x, k):
+        parts[k % 2] = tg.tensor(0.1 * k)
+        y = np.stack([x[0], parts[0], x[1], parts[1]])
+        z = np.concatenate([[0.1 * k, 2.0], x])[:4] if k % 2 else np.concatenate([x[:2], c[:2]])
+        return np.sum(y * z) + np.sum(np.stack([x, c, x], axis=k % 2))
+
+    return f, {}
+
+
+@simple
+def a_constant_of_inference_mode(x, k):
+    with tg.inference_mode():
+        c = tg.tensor(np.ones(4)) * (1.0 + k)
+    if k % 5 == 3:
+        return np.sum(np.concatenate([x, c]) * 2.0)
+    return np.sum(np.concatenate([x, tg.tensor(np.ones(4))]) * 2.0)
+
+
+@simple
+def operators_in_place_by_constants(x, k):
+    c, y = tg.tensor(np.linspace(0.5, 1.0, 4) + 0.1 * k), x * 1.0
+    y += c
+    y *= tg.tensor(2.0) if k % 3 else c
+    y[1:] = c[1:] * x[0]
+    y[:2] = c[:2] if k % 4 == 1 else y[:2] * 0.5
+    return np.sum(y * y)
