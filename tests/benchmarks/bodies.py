@@ -54,7 +54,7 @@ z = tg.zeros(5); z[1:] = np.sin(y[1:]); y = z + 0.1
 z = np.zeros_like(y); z[1:] = np.sin(y[1:]); y = z + 0.1
 a, b = np.broadcast_arrays(y[0], np.sin(y)); y = 0.5 * a + b
 y = np.piecewise(y, [y < 0.5, y >= 0.5], [lambda v: np.sin(v), lambda v: 0.9 * v])
-z = (y + 0.1j) * (y - 0.2j); y = np.real(z) * 0.5
+z = (y + 0.1j) * (0.1 - 0.2j * y); y = np.real(z) + 0.1
 z = np.exp(1j * y); y = np.abs(z * z) * y * 0.99
 m = y[np.asarray(y > 0.5)]; y = np.sin(y) + 0.01 * np.sum(m)
 m = y[y > 0.5]; y = np.sin(y) + 0.01 * np.sum(m)
@@ -75,7 +75,6 @@ y = np.concatenate([np.diff(y), y[:1]]) + 0.1
 y = np.sin(np.gradient(y) + y)
 y = np.roll(y, 1) * 0.9 + 0.1 * y
 y = np.stack([y, np.sin(y)]).mean(axis=0)
-y = np.array([y[0], y[1] * 0.9, y[2], np.sin(y[3]), y[4]])
 y = tg.array([y[0], y[1] * 0.9, y[2], np.sin(y[3]), y[4]])
 y = P["a"] * np.sin(y) + P["b"][k % 3]
 y = Q.rate * np.sin(y) + Q.shift
@@ -99,11 +98,10 @@ y = recursive(y, 2)
 y = sum(y * w for w in weights()) + 0.1
 try: y = np.sin(y) / W[k % 7]
 except IndexError: y = 0.9 * y
-y = np.array([v * v + 0.1 for v in y])
-y = np.stack([v * v + 0.1 for v in y])
+y = np.stack([0.5 * v * v + 0.1 for v in y])
 y = np.sin(y) * cached(k % 4)
-y = np.sin(y) + 0.1 * np.polyval(C, y[0])
-y = np.sin(y) + 0.1 * np.mean(y) / np.std(y)
+y = np.sin(y) + 0.1 * np.polyval(C, np.sin(y[0]))
+y = np.sin(y) + 0.1 * np.mean(y) / (1.0 + np.std(y))
 y = np.sort(np.sin(y))
 y = np.sin(y) + 0.1 * np.median(y)
 y = np.sin(y).reshape(5, 1).sum(axis=1) * 0.9
@@ -129,7 +127,7 @@ y = np.sin(y) if not np.any(y < 0) else x
 y = np.sin(y) if y.shape == (5,) and len(y) == 5 and y.ndim == 1 else x
 y = np.sin(y); assert np.allclose(y, y)
 y = np.linalg.lstsq(A, y)[0] * 0.5 + 0.1
-""".strip().splitlines()  # noqa: E501
+""".strip().splitlines()
 
 
 @dataclass

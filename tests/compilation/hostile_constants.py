@@ -1,4 +1,4 @@
-"""More functions of the kind of `hostile`: Tensors from outside without a derivative, as arguments of calls."""
+"""More functions of the kind of `hostile`: Tensors from outside without a derivative in calls."""
 
 import numpy as np
 
@@ -123,3 +123,37 @@ def operators_in_place_by_constants(x, k):
     y[1:] = c[1:] * x[0]
     y[:2] = c[:2] if k % 4 == 1 else y[:2] * 0.5
     return np.sum(y * y)
+
+
+@simple
+def whole_numbers_that_are_compared(x, k):
+    y, found = x, 0
+    for j in range(6):
+        at = np.argmax(y)
+        limit = [2, True, 2.5, np.int64(1), 2**70, -(2**63), 1, tg.tensor(2)][(k // 3 + (j == 5)) % 8]
+        found = at * 2 + found if j else at + k
+        y = np.sin(y) * 1.5 if at > limit or found == j + k else y[::-1] * 0.9
+    return np.sum(y) + 0.0 * int(found)
+
+
+@hostile
+def zeros_and_ones_that_are_written_to():
+    kept = []
+
+    def f(x, k):
+        y = x
+        for j in range(4):
+            shape = (2, 4) if k % 7 == 6 and j == 2 else 4
+            z = tg.zeros(shape) if j % 2 else tg.ones(shape, dtype=np.float32 if k % 5 == 3 else float)
+            if z.shape == (4,):
+                z = z + 0.0 * y
+                z[1:] = np.sin(y[1:])
+            y = z.sum(axis=0) if z.ndim == 2 else z * 0.5 + tg.zeros(()) * y
+            y = y + (x if j == 3 else 0.0)
+        if k % 6 == 5:
+            kept.append(tg.zeros(4))
+            kept[-1][0] = 1.0 * k
+            y = y * kept[-1] + kept[0]
+        return np.sum(y) + np.sum(tg.zeros([4], requires_grad=k % 7 == 5))
+
+    return f, kept

@@ -296,7 +296,7 @@ class Learner:
         return (self.history_of(x) if isinstance(x, Handle) else None) or self._plain(x)
 
     def _plain(self, x: Any) -> Any:
-        """An argument of a function, with the values of constants from outside in the place of their Tensors."""
+        """An argument of a function, with values in the place of constants from outside."""
         if type(x) in (list, tuple):
             return type(x)(map(self._plain, x))
         return x._v if is_constant(x) and self.history_of(x) is None else x

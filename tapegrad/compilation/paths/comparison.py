@@ -62,7 +62,7 @@ class Comparison:
             live = self._program.live(k)[q]
             usable = is_same_for_numbers(self._program, k, q)
             usable = usable and not (q and event.op is POWER and np.ndim(live) == 0)
-            return _live(live, event) if usable else (layout.THIS_OBJECT, 0)
+            return _live(live, event, source.value) if usable else (layout.THIS_OBJECT, 0)
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
         return layout.THIS_OBJECT, id(self.handle(source))
@@ -341,11 +341,11 @@ def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     return bool(others) and np.result_type(*others).char in "fF"  # else the float is a double
 
 
-def _live(buffer: np.ndarray, event: Event) -> Expected:
-    """What takes a number or an array at each call; nothing where Python is to do it."""
+def _live(buffer: np.ndarray, event: Event, value: Any) -> Expected:
+    """What takes a number or an array at each call, as this value; nothing where Python is to do it."""
     if buffer.ndim:
         if event.writes is not None and buffer.dtype.char == "d" and buffer.flags.c_contiguous:
             return layout.WRITTEN_FROM, id(buffer)
         return layout.ELEMENTS if isinstance(event.op, Elementwise) else layout.AN_ARRAY, id(buffer)
-    kind = KINDS.get(buffer.dtype.char)
+    kind = layout.A_WHOLE if type(value) is int and buffer.dtype == np.int64 else KINDS.get(buffer.dtype.char)
     return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))

@@ -324,20 +324,20 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: where words
 # are that it shares with events that are alike, the Tensor that stands for its result, of each operand an
-# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, of the
-# array that takes its elements, or of an index that it has to be equal to; and where the number is that it
-# gives, or the array, once that was looked at; else 0. Those words: the op, 0 at the end, what each operand
-# is, and the code of the number's dtype; where words of a call are that means it, see below, and of the write
-# that it is; and behind a write by a view those of one that changes nothing. For numbers that are looked at
-# MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
-# or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
-# first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
-# whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
-# begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
-# first; and a list that keeps these, and what shows warnings; where a Tensor keeps what refers to it
-# weakly; the handling of errors in which rows that call functions run, if there are such; whether events
-# were passed over that nothing reads; lists of the arrays of results, or 0, and of arguments. At last ops of
-# comparisons.
+# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, or as
+# int64 A_WHOLE one of Python's, of the array that takes its elements, or of an index that it has to be equal
+# to; and where the number is that it gives, or the array, once that was looked at; else 0. Those words: the
+# op, 0 at the end, what each operand is, and the code of the number's dtype; where words of a call are that
+# means it, see below, and of the write that it is; and behind a write by a view those of one that changes
+# nothing. For numbers that are looked at MATCHING has the first event of the path, of how many the results
+# are computed, what runs rows, and which, or 0 where Python has to; how many arguments there are, which have
+# rows like those of events in front of the first. For calls of the function from compiled code: the end of
+# the path, the Tensor that it returns then, whether a value was looked at, which errors of numbers are told,
+# NumPy's handling of these when the call begins, and how often it has changed since; Python's filters of
+# warnings then: the list, how many, and the first; and a list that keeps these, and what shows warnings;
+# where a Tensor keeps what refers to it weakly; the handling of errors in which rows that call functions run,
+# if there are such; whether events were passed over that nothing reads; lists of the arrays of results, or 0,
+# and of arguments. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
@@ -356,7 +356,8 @@ LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # equal.
 (
     THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM, SAME_ELEMENTS,
-) = range(9)  # fmt: skip
+    A_WHOLE,
+) = range(10)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
 # its result, how many constants it has, and of several results the type of a list or a tuple, or what makes

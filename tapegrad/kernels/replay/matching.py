@@ -367,7 +367,14 @@ def matches_operand(kind: int, at: int, x: int) -> int:
         if obj(x).type == g.list_type:
             items = obj(x).items
         return match_operands(at, items, obj(x).size)
-    number = 0.0
+    return is_number_copied(kind, at, x)
+
+
+def is_number_copied(kind: int, at: int, x: int) -> int:
+    """Whether an operand is a number that one of some kind, or elements, are expected to be, which it is."""
+    g, number = i64(shared()), 0.0
+    if kind == A_WHOLE:
+        return is_whole_copied(at, x)
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
     elif obj(x).type == g.int_type:
@@ -392,6 +399,19 @@ def matches_operand(kind: int, at: int, x: int) -> int:
             elements[k] = number
     else:
         f64(at)[0] = number
+    return 1
+
+
+def is_whole_copied(at: int, x: int) -> int:
+    """Whether this is an integer of Python's that fits in a word, which takes it."""
+    g = i64(shared())
+    if obj(x).type != g.int_type:
+        return 0
+    whole = call(g.long_as, x)
+    if whole == -1 and call(g.error_occurred) != 0:
+        invoke(g.error_clear)
+        return 0
+    i64(at)[0] = whole
     return 1
 
 
