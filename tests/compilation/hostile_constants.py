@@ -148,12 +148,12 @@ def zeros_and_ones_that_are_written_to():
             if z.shape == (4,):
                 z = z + 0.0 * y
                 z[1:] = np.sin(y[1:])
-            y = z.sum(axis=0) if z.ndim == 2 else z * 0.5 + tg.zeros(()) * y
+            y = z.sum(axis=0) if z.ndim == 2 else z * 0.5 + tg.zeros(1) * y
             y = y + (x if j == 3 else 0.0)
-        if k % 6 == 5:
+        if k in (11, 17):
             kept.append(tg.zeros(4))
             kept[-1][0] = 1.0 * k
             y = y * kept[-1] + kept[0]
-        return np.sum(y) + np.sum(tg.zeros([4], requires_grad=k % 7 == 5))
+        return np.sum(y) + np.sum(tg.zeros([4], requires_grad=k == 13))
 
     return f, kept

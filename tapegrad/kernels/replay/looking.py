@@ -155,6 +155,28 @@ def number_type(kind: int) -> int:
     return 0
 
 
+def new_number(at: int, kind: int) -> int:
+    """A new number of NumPy's, of one that is no truth value; 0 with an error set, or where it has no type."""
+    out, of = 0, number_type(kind)
+    if of != 0:
+        out = call(i64(shared()).allocate_object, of, 0)
+    if out != 0:
+        copy(out + SCALAR_AT, at, 8 >> (kind == SINGLE_CODE))
+    return out
+
+
+def number_expected(module: int, x: int) -> int:
+    """``number(x)``: that of a Tensor that a program at work computes; None where Python is to look."""
+    g, told = i64(shared()), stack(2)
+    if obj(x).type == g.tensor_type:
+        if obj(x).v == 0 and see_number(x, told, 0) != 0 and i64(told)[1] != BOOLEAN:
+            out = new_number(i64(told)[0], i64(told)[1])
+            if out != 0 or call(g.error_occurred) != 0:
+                return out
+    invoke(g.incref, g.none_at_all)
+    return g.none_at_all
+
+
 def tensor_detach(self: int, nothing: int) -> int:
     """``detach()``, of a real number that a program at work computes, which is copied."""
     g, told, args = i64(shared()), stack(2), stack(1)
@@ -162,9 +184,8 @@ def tensor_detach(self: int, nothing: int) -> int:
         if see_number(self, told, 0) != 0:
             at, kind = i64(told)[0], i64(told)[1]
             if kind == DOUBLE_CODE or kind == SINGLE_CODE:
-                value, out = call(g.allocate_object, number_type(kind), 0), 0
+                value, out = new_number(at, kind), 0
                 if value != 0:
-                    copy(value + SCALAR_AT, at, 8 >> (kind == SINGLE_CODE))
                     out = without_history(value)
                     invoke(g.decref, value)
                 return out
