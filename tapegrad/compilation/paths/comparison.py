@@ -37,6 +37,7 @@ from tapegrad.tensor import Tensor
 
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 BLOCK = 256  # words at least that are kept together
+MOST_KEPT = 4096  # events of which Python compares one at each call
 Expected = tuple[int, int]  # of an operand: what it is, and where or which
 
 
@@ -50,6 +51,7 @@ class Comparison:
         self._blocks: list[np.ndarray] = []  # of words that others know by address
         self._room = 0  # for more of them
         self._called: dict[int, Called | None] = {}  # see `known_call`
+        self._events: dict[int, Event] = {}  # see `_event`
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
@@ -98,8 +100,9 @@ class Comparison:
 
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one, or if Python is to compute it."""
-        call = self.called(k)
-        if call is None or not is_without_errors(self._program.events.ops[k]):
+        call, program = self.called(k), self._program
+        raises = not is_without_errors(program.events.ops[k])
+        if call is None or (raises and k in program.anew and k not in program.renewals):
             return 0
         named = [word for name, x in call.kwargs.items() for word in (id(name), *self._argument(k, x))]
         given = [self._argument(k, x) for x in call.args]
@@ -108,12 +111,12 @@ class Comparison:
         kind, several = (0, ()) if call.kind is None else (self._maker(call.kind), handles)
         constants = []
         for j, q, value in call.constants:
-            buffer = self._program.live(k + j)[q]
+            buffer = program.live(k + j)[q]
             constant = np.empty_like(buffer)
             constant[...] = value
             self._constants.append(constant)
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
-        head = write, call.events, handles[0], len(call.constants), kind, len(several)
+        head = write, call.events, handles[0], len(call.constants), kind, len(several), raises
         return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
 
     def _maker(self, kind: type) -> Address:
@@ -129,7 +132,7 @@ class Comparison:
         names: int,
         arguments: Sequence[Expected],
         behind: Sequence[int] = (),
-        head: tuple[int, ...] = (0, 1, 0, 0, 0, 0),
+        head: tuple[int, ...] = (0, 1, 0, 0, 0, 0, 0),
     ) -> Address:
         given = [word for pair in arguments for word in pair]
         return self._kept([id(of), len(arguments), names, *head, *given, *behind])
@@ -192,6 +195,15 @@ class Comparison:
 
     # ------------------------------------------------------------ in Python
 
+    def _event(self, k: int) -> Event:
+        """An event without what it gave: some are kept, as Python compares the same ones at each call."""
+        found = self._events.get(k)
+        if found is None:
+            if len(self._events) == MOST_KEPT:
+                self._events.clear()
+            found = self._events[k] = self._program.events[k]._replace(value=None)
+        return found
+
     def expects(
         self,
         k: int,
@@ -206,7 +218,7 @@ class Comparison:
         events, buffer = self._program.events, self._program.values[k]
         if events.ops[k] is not op:
             return False
-        event = events[k]
+        event = self._event(k)
         return (
             event.writes is None
             and not event.several
@@ -221,7 +233,8 @@ class Comparison:
 
     def takes(self, k: int, q: int, x: Any, to_compute: bool) -> bool:
         """Whether an operand of an event is this one; numbers and arrays that the call brings are copied."""
-        source = self._program.events[k].operands[q]
+        event = self._event(k)
+        source = event.operands[q]
         if source.kind < LIVE:
             return x is self.handle(source)
         buffer = self._program.live(k)[q]
@@ -240,7 +253,7 @@ class Comparison:
         if source.kind == FIXED:
             return type(value) is type(source.value) and bool(value == source.value)
         weak = type(value) in PYTHON_S
-        if self._program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
+        if event.op is POWER and q == 1 and type(value) is not type(source.value):
             return False
         if np.shape(value) != buffer.shape:
             return False
@@ -258,11 +271,9 @@ class Comparison:
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
-        by_element = not buffer.ndim or (
-            buffer.ndim < 2 and isinstance(self._program.events[k].op, Elementwise)
-        )
+        by_element = not buffer.ndim or (buffer.ndim < 2 and isinstance(event.op, Elementwise))
         if to_compute and not (by_element or _lies_as(value, buffer)):
-            elementwise = isinstance(self._program.events[k].op, Elementwise)
+            elementwise = isinstance(event.op, Elementwise)
             if not (elementwise and _is_alike(value, buffer)):
                 return False  # sums in another order
         self._program.copies.take(buffer, value)
@@ -270,7 +281,7 @@ class Comparison:
 
     def _has_others(self, k: int, kinds: str) -> bool:
         """Whether an operand that is no number of Python's is of such numbers."""
-        pairs = zip(self._program.events[k].operands, self._program.live(k), strict=True)
+        pairs = zip(self._event(k).operands, self._program.live(k), strict=True)
         return any(
             (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
             for source, x in pairs

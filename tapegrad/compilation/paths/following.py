@@ -96,6 +96,8 @@ class Follower:
         self.telling: list[Any] = [None, None]
         state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
         state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__
+        self._computing = self.compute_quietly
+        state[layout.COMPUTING] = id(self._computing)
         state[layout.COMPARISONS :] = COMPARED
         self.words, self.at, self.state = state, abi.address(state), state.data
         self.handling: Any = None
@@ -248,6 +250,10 @@ class Follower:
             if self._warned:
                 self.leave(OF_NUMBERS)
         return not self.left
+
+    def compute_quietly(self, k: int) -> bool:
+        """As `compute_to`, where an op may raise an error; see `matching.Matcher`."""
+        raise NotImplementedError
 
     def _run(self, k: int) -> None:
         rows = self.program.rows

@@ -97,15 +97,17 @@ class Matcher(Leaver):
 
     def _is_done(self, k: int, op: Operation) -> bool:
         """Whether rows have computed an op that comes next, and all before it, and no error was met."""
-        if not self._is_computed_by_rows(k, op) or not self.compute_to(k):
-            return False
+        return self._is_computed_by_rows(k, op) and self.compute_to(k) and self.compute_quietly(k + 1)
+
+    def compute_quietly(self, k: int) -> bool:
+        """As `compute_to`; False too where an op raises an error, in other words than where it is applied."""
         try:
-            return self.compute_to(k + 1)
+            return self.compute_to(k)
         except Exception as error:
             if is_from_signal(error):
                 raise
             self.program.rows.state[layout.ERRORS_MET] = 0
-            return False  # it is raised again where the op is applied, in the words for that
+            return False
 
     def _pass(self, k: int) -> Tensor:
         """The Tensor of the event that has come."""

@@ -337,13 +337,13 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # warnings then: the list, how many, and the first; and a list that keeps these, and what shows warnings;
 # where a Tensor keeps what refers to it weakly; the handling of errors in which rows that call functions run,
 # if there are such; whether events were passed over that nothing reads; lists of the arrays of results, or 0,
-# and of arguments. At last ops of comparisons.
+# and of arguments; what has Python run rows. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
     FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, VALUES_LIST,
-    ARGUMENTS_LIST, COMPARISONS,
-) = range(24)  # fmt: skip
+    ARGUMENTS_LIST, COMPUTING, COMPARISONS,
+) = range(25)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (
@@ -361,13 +361,13 @@ LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
 # its result, how many constants it has, and of several results the type of a list or a tuple, or what makes
-# another one of a tuple, 0 for one, and how many; then of each argument what it is, as of an operand, of
-# those with names the name before that, of constants where they go, where they are, and how many bytes, and
-# the Tensors of several results.
+# another one of a tuple, 0 for one, and how many; whether it is to be computed at once, as it may raise an
+# error; then of each argument what it is, as of an operand, of those with names the name before that, of
+# constants where they go, where they are, and how many bytes, and the Tensors of several results.
 # SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
 # function.
 CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_EVENTS, CALL_HANDLE, CALL_CONSTANTS = range(7)
-CALL_KIND, CALL_RESULTS, CALL_ARGUMENTS = 7, 8, 9
+CALL_KIND, CALL_RESULTS, CALL_COMPUTED, CALL_ARGUMENTS = 7, 8, 9, 10
 # A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
 # many Tensors nobody may have then, and which, as they see the same memory.
 WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6

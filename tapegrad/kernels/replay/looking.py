@@ -156,7 +156,7 @@ def number_type(kind: int) -> int:
 
 
 def new_number(at: int, kind: int) -> int:
-    """A new number of NumPy's, of one that is no truth value; 0 with an error set, or where it has no type."""
+    """A new number of NumPy's, which is no truth value; 0 with an error set, or where it has no type."""
     out, of = 0, number_type(kind)
     if of != 0:
         out = call(i64(shared()).allocate_object, of, 0)

@@ -6,7 +6,15 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, has, in_force, is_plain, same_words, size_of
+from tapegrad.kernels.replay.operands import (
+    code_of,
+    has,
+    in_force,
+    is_plain,
+    left,
+    same_words,
+    size_of,
+)
 
 
 def matched(sheet: int, a: int, b: int) -> int:
@@ -135,6 +143,8 @@ def pass_call(event: int, words: int) -> int:
     g, w = i64(shared()), i64(words)
     if are_free(event, w.call_events) == 0:
         return UNHANDLED
+    if w.call_computed != 0 and is_computed(event) == 0:
+        return left()
     constants = i64(words + 8 * (CALL_ARGUMENTS + 2 * w.call_count + 3 * w.call_names))
     for q in range(w.call_constants):
         copy(constants[3 * q], constants[3 * q + 1], constants[3 * q + 2])
@@ -165,6 +175,23 @@ def pass_call(event: int, words: int) -> int:
     named = call(g.vectorcall, w.call_kind, several, 1, 0)
     invoke(g.decref, out)
     return named
+
+
+def is_computed(event: int) -> int:
+    """Whether the event that is expected next is what is followed, and computed without errors."""
+    g, mode, args = i64(shared()), in_force(), stack(1)
+    if mode == 0 or is_followed(mode) <= 0:
+        return 0
+    if compute_expected(event) != 0:
+        return 1
+    m, done = i64(g.matching), 0
+    i64(args)[0] = call(g.long_from, (event - m.first_event) // (8 * EVENT_SIZE) + 1)
+    if i64(args)[0] != 0:
+        done = call(g.vectorcall, m.computing, args, 1, 0)
+        invoke(g.decref, i64(args)[0])
+    if done != 0:
+        invoke(g.decref, done)
+    return done == g.true
 
 
 def matched_write(x: int, key: int, new: int) -> int:
