@@ -1,8 +1,10 @@
 """More functions of the kind of `hostile`: Tensors from outside without a derivative in calls."""
 
 import numpy as np
+import scipy.sparse
 
 import tapegrad as tg
+import tapegrad.scipy as ts
 
 from .hostile import hostile, simple
 
@@ -157,3 +159,41 @@ def zeros_and_ones_that_are_written_to():
         return np.sum(y) + np.sum(tg.zeros([4], requires_grad=k == 13))
 
     return f, kept
+
+
+@simple
+def sparse_systems(x, k):
+    """Of matrices made anew, with other values, another pattern, and factors that are kept or not."""
+    dense = np.diag([4.0, 5.0, 6.0, 7.0]) + 0.1 * (k % 3) * np.eye(4, k=1 if k % 7 == 6 else -1)
+    matrix, factors = scipy.sparse.csc_array(dense), ts.sparse.linalg.splu(scipy.sparse.csc_array(dense.T))
+    y = ts.sparse.linalg.spsolve(matrix, np.sin(x)) * 2.0
+    y = y + factors.solve(x * y) + ts.sparse.linalg.cg(scipy.sparse.csr_array(np.diag(np.diag(dense))), y)[0]
+    return np.sum(y * ts.sparse.linalg.spsolve(matrix * (1.0 + k), x))
+
+
+@simple
+def singular_systems(x, k):
+    """In functions that go on after an error, beside another handling of errors of numbers."""
+    y, a = x * 1.0, (np.diag(x) + x[:, None] * x) * (1.0 if k % 4 != 2 else 0.0)
+    for function in (np.linalg.solve, np.linalg.inv, np.linalg.cholesky):
+        with np.errstate(all=["warn", "ignore"][k % 2], divide="ignore"):
+            y = y / (np.abs(y) + 1.0)
+            try:
+                y = function(a, y) if function is np.linalg.solve else function(a) @ y
+            except np.linalg.LinAlgError as error:
+                y = y * len(str(error))
+        y = y / np.abs(y).max()
+    return np.sum(y * x)
+
+
+@simple
+def handlings_of_errors_in_a_loop(x, k):
+    y, seen = x, []
+    for j in range(5):
+        with np.errstate(divide="ignore", invalid="ignore" if j % 2 else "warn"):
+            y = np.sin(y) / (y + 1.0)
+            seen.append(f"{y[0]:.2f}{int(np.argmax(y))}{y[1].item() > 0.1}")
+            if k % 6 == 5 and j == 3:
+                y = np.log(y - y[0]) + x
+        y = np.where(np.isfinite(y), y, x) + 0.1
+    return np.sum(y) * len("".join(seen))

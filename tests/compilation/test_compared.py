@@ -13,6 +13,7 @@ from tapegrad.compilation.paths.matching import Matcher
 from tapegrad.core.dispatch import COPIED
 from tapegrad.kernels import abi
 from tapegrad.numpy_api import tables
+from tapegrad.ops import forward
 from tests.tiers import every
 
 TABLE = np.arange(96.0).reshape(4, 8, 3) * 0.1
@@ -105,6 +106,33 @@ def served(text, x, monkeypatch, **names):
 @pytest.mark.parametrize("text", every(COMPARED.values(), 2), ids=COMPARED)
 def test_it_is_compared_in_compiled_code(text, monkeypatch):
     assert not served(text, np.linspace(0.5, 1.5, 16).reshape(4, 4), monkeypatch)
+
+
+@pytest.mark.parametrize("look", [
+    lambda y: y[0].item(), lambda y: float(y[0].detach()), lambda y: bool(y[0] > 3.0), lambda y: y * 2.0,
+    lambda y: f"{y[0]:.1f}", lambda y: np.sum(y), lambda y: y[int(np.argmax(y))], np.argsort, np.sin,
+])  # fmt: skip
+def test_an_interrupt_comes_while_compiled_code_asks_python(look, monkeypatch):
+    """Under another handling of errors, of which Python tells whether operations are still compared."""
+
+    def f(x):
+        y = np.sin(x) * 2.0
+        with np.errstate(divide="ignore"):
+            look(y)
+        return np.sum(y)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    compiled, x = tg.compile(f, wait=True), np.array([0.3, 0.5, 0.7])
+    wanted = [compiled.value_and_grad(x) for _ in range(6)][-1]
+    if abi.native():
+        monkeypatch.setattr(forward, "reported_here", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compiled.value_and_grad(x)
+        monkeypatch.undo()
+    found = compiled.value_and_grad(x)
+    assert found[0] == wanted[0] and np.allclose(found[1], wanted[1], rtol=1e-13, atol=0)
 
 
 def test_errors_of_matrices_are_raised_where_they_come():

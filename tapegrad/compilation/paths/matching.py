@@ -83,7 +83,7 @@ class Matcher(Leaver):
         k = self._position_of(op)
         if op is POWER or k >= len(self.program.events) or self.program.events.ops[k] is not op:
             return None
-        if not self.program.exact[k] or len(operands) > QUICK or not self._is_handled():
+        if not self.program.exact[k] or len(operands) > QUICK or not self.is_handled():
             return None
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
@@ -146,7 +146,7 @@ class Matcher(Leaver):
                 return False
         return True
 
-    def _is_handled(self) -> bool:
+    def is_handled(self) -> bool:
         """Whether the handling of errors of numbers is that at hand, or from now on another one.
 
         It tells of no error that is not told at first, so that what meets none may be computed at the end of
@@ -157,7 +157,7 @@ class Matcher(Leaver):
             return False  # of a warning that is an error, or is not told, or is noted
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True
-        reported, _, loud = forward.reported(handling)
+        reported, loud = forward.reported_here()
         if handling is not self.handling and (reported & ~self.reported or loud):
             return False
         if not state[layout.CHANGES]:
@@ -214,7 +214,7 @@ class Matcher(Leaver):
                 known is not None
                 and not known.writes
                 and known.kwargs.keys() == kwargs.keys()
-                and self._is_handled()
+                and self.is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
                 and self.path.comparison.are_given(
                     k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
@@ -241,7 +241,7 @@ class Matcher(Leaver):
         varying = varying_of(event.attrs)
         if not self.program.views[k]:
             taken = varying is not None or self.program.is_part(k)
-            if not (taken and self.program.exact[k] and self._is_handled()):
+            if not (taken and self.program.exact[k] and self.is_handled()):
                 return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
             return None
@@ -298,7 +298,7 @@ class Matcher(Leaver):
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
         k = self._position_of(None)
-        if self.left or _enabled.get() is not self.mode or not self._is_handled():
+        if self.left or _enabled.get() is not self.mode or not self.is_handled():
             return False
         found = self.program.written.get(k)
         if found is None:

@@ -337,13 +337,14 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # warnings then: the list, how many, and the first; and a list that keeps these, and what shows warnings;
 # where a Tensor keeps what refers to it weakly; the handling of errors in which rows that call functions run,
 # if there are such; whether events were passed over that nothing reads; lists of the arrays of results, or 0,
-# and of arguments; what has Python run rows. At last ops of comparisons.
+# and of arguments; what has Python run rows, and what tells whether operations are compared under another
+# handling of errors. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
     FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, VALUES_LIST,
-    ARGUMENTS_LIST, COMPUTING, COMPARISONS,
-) = range(25)  # fmt: skip
+    ARGUMENTS_LIST, COMPUTING, HANDLED, COMPARISONS,
+) = range(26)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (

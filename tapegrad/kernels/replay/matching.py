@@ -43,7 +43,7 @@ def matched_element(event: int, self: int, key: int) -> int:
     if mode == 0:
         return 0
     if at == 0 or is_followed(mode) <= 0 or code_of(e.event_second) & 0xFF != INTEGER_CODE:
-        return UNHANDLED
+        return left()
     if i64(i64(at).event_alike).alike_code & 0xFF != INTEGER_CODE or compute_expected(at) == 0:
         return UNHANDLED
     if i64(e.event_second + SCALAR_AT)[0] != i64(i64(at).event_number)[0]:
@@ -182,9 +182,11 @@ def is_computed(event: int) -> int:
     g, mode, args = i64(shared()), in_force(), stack(1)
     if mode == 0 or is_followed(mode) <= 0:
         return 0
+    m, done = i64(g.matching), 0
+    if m.run_words_at == 0:
+        return 0  # Python is to see what is looked at, and does all that
     if compute_expected(event) != 0:
         return 1
-    m, done = i64(g.matching), 0
     i64(args)[0] = call(g.long_from, (event - m.first_event) // (8 * EVENT_SIZE) + 1)
     if i64(args)[0] != 0:
         done = call(g.vectorcall, m.computing, args, 1, 0)
@@ -261,14 +263,26 @@ def is_followed(mode: int) -> int:
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
     m = i64(g.matching)
-    if mode != m.matching_mode or i64(handling)[0] != m.matching_errors:
+    if mode != m.matching_mode:
         return 0
+    if i64(handling)[0] != m.matching_errors:
+        return is_handled()
     filters, first = stack(3), g.matching + 8 * FILTERS
     note_filters(filters)
     for k in range(3):
         if i64(filters)[k] != i64(first)[k]:
             return 0
     return 1
+
+
+def is_handled() -> int:
+    """As `is_followed`, under another handling of errors than that at hand, which Python asks for."""
+    g, args = i64(shared()), stack(1)
+    found = call(g.vectorcall, i64(g.matching).handled, args, 0, 0)
+    if found == 0:
+        return 0 - 1
+    invoke(g.decref, found)
+    return found == g.true
 
 
 def note_filters(at: int) -> int:
