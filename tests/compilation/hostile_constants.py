@@ -197,3 +197,16 @@ def handlings_of_errors_in_a_loop(x, k):
                 y = np.log(y - y[0]) + x
         y = np.where(np.isfinite(y), y, x) + 0.1
     return np.sum(y) * len("".join(seen))
+
+
+@simple
+def numbers_of_some_types(x, k):
+    """The type tells the dtype, and whether it gives way to that of an array."""
+    y, z = x, x.astype(np.float32)
+    for j in range(4):
+        kinds = np.float32, np.float64, float, np.int64, np.complex128, complex, np.longdouble, np.uint8, bool
+        number = kinds[(k // 2 if k > 9 and j == 2 else j) % len(kinds)](j + 1)
+        y, z = np.sin(y) * number - k * 0.1j, z * number + np.float32(0.1 * k)
+        y, z = np.real(y * np.complex128(0.3 + k)).astype(float), np.real(z).astype(np.float32)
+    found = np.argmax(x) + np.int64(k) + (np.uint8(3) if k % 5 == 4 else np.int64(2))
+    return np.sum(y * (found > np.int64(k + 3))) + np.sum(z).astype(float) ** np.float64(1.0 + k % 2)

@@ -69,6 +69,7 @@ COMPARED = {
     "constants of functions": "s = np.trapezoid(X, K)[1] + np.convolve(X[1], A[0])[2]",
     "constants made anew": "s = np.sum((X * tg.ones((4, 4)) + tg.zeros(4, dtype=float)) * Y)",
     "whole numbers looked at": "s = s * 2.0 if np.argmax(X[0]) > 1 else s + np.count_nonzero(Y > 1) * 3",
+    "numbers of types": "s = ((X * np.float32(0.5) + 0.1j) * (2j - X)).real[0, 1] * np.float64(2.0)",
     "numbers in text": "s = s * len(f'{s:.3f}{X[1, 2]:5.1f}') + round(s.detach()) + complex(s.detach()).real",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }

@@ -64,10 +64,16 @@ class Comparison:
             live = self._program.live(k)[q]
             usable = is_same_for_numbers(self._program, k, q)
             usable = usable and not (q and event.op is POWER and np.ndim(live) == 0)
-            return _live(live, event, source.value) if usable else (layout.THIS_OBJECT, 0)
+            found = _live(live, event, source.value) if usable else (layout.THIS_OBJECT, 0)
+            exact = not found[1] and not (q and event.op is POWER) and _is_of_dtype(source.value, live)
+            return (layout.OF_TYPE, self._number(type(source.value), live)) if exact else found
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
         return layout.THIS_OBJECT, id(self.handle(source))
+
+    def _number(self, kind: type, buffer: np.ndarray) -> Address:
+        """Where words of a number are that is to be of a type."""
+        return self._kept([id(kind), abi.address(buffer), buffer.nbytes])
 
     def called(self, k: int) -> Called | None:
         """The call that begins with an event, if all its events give what Python would, of what it brings."""
@@ -350,6 +356,13 @@ def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     if char == "d":
         return any(x.char in "dD" for x in others)
     return bool(others) and np.result_type(*others).char in "fF"  # else the float is a double
+
+
+def _is_of_dtype(value: Any, buffer: np.ndarray) -> bool:
+    """Whether a number of NumPy's, or a complex one of Python's, lies in memory as an element of a buffer."""
+    if buffer.ndim or buffer.dtype.kind not in "iufc" or not isinstance(value, (np.number, complex)):
+        return False
+    return type(value) in (complex, buffer.dtype.type) and buffer.dtype == np.asarray(value).dtype
 
 
 def _live(buffer: np.ndarray, event: Event, value: Any) -> Expected:

@@ -354,11 +354,12 @@ FEW_ARGUMENTS = 8  # of functions that NumPy answers from compiled code, at most
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
 # elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be
-# equal.
+# equal. A number OF_TYPE is one of a type of NumPy's, or a complex one of Python's, of which three words tell
+# the type, where it goes, and how many bytes.
 (
     THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM, SAME_ELEMENTS,
-    A_WHOLE,
-) = range(10)  # fmt: skip
+    A_WHOLE, OF_TYPE,
+) = range(11)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
 # its result, how many constants it has, and of several results the type of a list or a tuple, or what makes

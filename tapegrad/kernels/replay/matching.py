@@ -416,6 +416,11 @@ def is_number_copied(kind: int, at: int, x: int) -> int:
     g, number = i64(shared()), 0.0
     if kind == A_WHOLE:
         return is_whole_copied(at, x)
+    if kind == OF_TYPE:
+        if obj(x).type != i64(at)[0]:
+            return 0
+        copy(i64(at)[1], x + SCALAR_AT, i64(at)[2])
+        return 1
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
     elif obj(x).type == g.int_type:
