@@ -210,3 +210,11 @@ def numbers_of_some_types(x, k):
         y, z = np.real(y * np.complex128(0.3 + k)).astype(float), np.real(z).astype(np.float32)
     found = np.argmax(x) + np.int64(k) + (np.uint8(3) if k % 5 == 4 else np.int64(2))
     return np.sum(y * (found > np.int64(k + 3))) + np.sum(z).astype(float) ** np.float64(1.0 + k % 2)
+
+
+@simple
+def running_extremes(x, k):
+    y = np.stack([x, x[::-1] * 0.5, np.sin(x * k), np.where(x > 0.4, np.nan if k % 6 == 5 else x, 1.0)])
+    for j in range(3):
+        y = np.maximum.accumulate(y, axis=j % 2) * 0.9 - np.minimum.accumulate(y, axis=k % 2)
+    return np.sum(np.nan_to_num(y)) + np.maximum.accumulate(np.round(x * 2.0) / 2.0 * x)[2]
