@@ -65,7 +65,8 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
         found: Any = note_flat(tensor(value), like, (value,)) if known is None else known
         return found if value.ndim else as_array(found)
 
-    name, like = function.__name__, CONSTANT.get(function)
+    name = function.__name__
+    like: Any = CONSTANT.get(function)
     BY_SHAPES.update([make] * (like is not None))
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"""As `numpy.{name}`; `requires_grad` says whether operations on it are recorded.

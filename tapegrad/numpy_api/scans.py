@@ -95,4 +95,4 @@ def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> TensorOrArray:
     """Largest or smallest value so far; the derivative is that of the last element which equals it."""
     if not is_tensor(x):
         return ufunc.accumulate(x, axis)
-    return in_order(x, Latest(ufunc, axis))  # type: ignore[no-any-return]
+    return in_order(x, Latest(ufunc, axis))

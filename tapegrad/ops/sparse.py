@@ -31,7 +31,7 @@ class Pattern:
             and np.array_equal(self.indices, other.indices)
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     @staticmethod
     def of_places(rows, columns, shape):
