@@ -10,6 +10,7 @@ import numpy as np
 from tapegrad.core.base import as_array, shape_of, value_of
 from tapegrad.core.conversion import astype, copy
 from tapegrad.core.dispatch import (
+    call_compared,
     contains_tensor,
     expect_flat,
     is_compared,
@@ -17,6 +18,7 @@ from tapegrad.core.dispatch import (
     tensors_in,
     with_metadata,
 )
+from tapegrad.core.functions import BY_SHAPES
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like
@@ -44,20 +46,28 @@ def _constructor(function: Callable[..., Any], example: str, result: str) -> Cal
                     f"tg.{name} of a Tensor that requires grad drops its derivative; give its value, .item()"
                 )
             return composed(*args, **kwargs)  # type: ignore[no-any-return]
-        if name in ("zeros", "ones") and len(args) > 1 and isinstance(args[1], int):
-            raise TypeError(f"tg.{name} takes a shape and a dtype, as NumPy: tg.{name}({args})")
-        given = {k: value_of(v) for k, v in kwargs.items()}
-        value = function(*(value_of(a) for a in args), **given)
-        if like is not None and not requires_grad and is_compared():  # by what gives it whatever the elements
-            known: Any = expect_flat(like, (value,))
-            found: Tensor = note_flat(tensor(value), like, (value,)) if known is None else known
-            return found if value.ndim else as_array(found)
+        if like is not None and not requires_grad and is_compared():
+            return call_compared(make, given_by_shape, args, kwargs)  # type: ignore[no-any-return]
+        value = computed(args, kwargs)
         made = tensor(value, requires_grad=requires_grad)
         if name not in SHAPED:
             with_metadata(made, tensors_in((args, kwargs)))
         return made
 
-    name, like = function.__name__, CONSTANT.get(function)
+    def computed(args: Any, kwargs: Any) -> Any:
+        if name in ("zeros", "ones") and len(args) > 1 and isinstance(args[1], int):
+            raise TypeError(f"tg.{name} takes a shape and a dtype, as NumPy: tg.{name}({args})")
+        return function(*map(value_of, args), **{k: value_of(v) for k, v in kwargs.items()})
+
+    def given_by_shape(*args: Any, **kwargs: Any) -> Any:  # by what gives it whatever the elements
+        value = computed(args, kwargs)
+        known = expect_flat(like, (value,))
+        found: Any = note_flat(tensor(value), like, (value,)) if known is None else known
+        return found if value.ndim else as_array(found)
+
+    name = function.__name__
+    like: Any = CONSTANT.get(function)
+    BY_SHAPES.update([make] * (like is not None))
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"""As `numpy.{name}`; `requires_grad` says whether operations on it are recorded.
 

@@ -605,7 +605,7 @@ class Tensor(ArrayMethods):
 
     def __index__(self) -> int:
         if self.ndim == 0 and self.dtype.kind in "iu":
-            return int(self._v)
+            return int(number_seen(self))
         raise TypeError(f"only an integer scalar is an index, found shape {self.shape}, dtype {self.dtype}")
 
     def _one(self, what: str, advice: str = "") -> Any:
@@ -663,7 +663,7 @@ class Tensor(ArrayMethods):
         if not spec:
             return str(self)
         if self.ndim == 0:
-            return format(self._v.item(), spec)
+            return format(number_seen(self).item(), spec)
         raise TypeError(f"format {spec!r} needs a 0-d Tensor, found shape {self.shape}")
 
     def __copy__(self) -> Tensor:

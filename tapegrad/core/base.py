@@ -535,6 +535,14 @@ def needs_derivative(x: Operand) -> bool:
     return requires_grad(x) and (bool(_enabled.get()) or has_tangent(x))
 
 
+def is_constant(x: Operand) -> bool:
+    """Whether this is a Tensor that is to what is recorded what its value is."""
+    if not isinstance(x, Handle) or is_expected(x) or requires_grad(x) or has_tangent(x):
+        return False
+    state = x._extra
+    return state is None or not (state.volatile or state.inference)
+
+
 def is_noted(x: Operand) -> bool:
     """Whether this is a Tensor of truth values or integers that a rule has computed whose steps are noted."""
     if not isinstance(x, Handle) or is_expected(x):
@@ -574,7 +582,17 @@ def itself(x: Any) -> Any:
 
 def number_seen(x: Handle) -> Any:
     """Return the value of a Tensor that is looked at once: where a program computes it, it does not stay."""
-    return decide(itself, x) if is_expected(x) else x._v
+    if not is_expected(x):
+        return x._v
+    found = number_natively(x)
+    return decide(itself, x) if found is None else found
+
+
+def number_natively(x: Handle) -> Any:
+    """Return the number of a Tensor that a program computes; None where Python is to look.
+
+    Replaced by `core.compiled_methods`.
+    """
 
 
 def like_natively(x: Handle) -> Any:

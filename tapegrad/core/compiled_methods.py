@@ -161,6 +161,7 @@ def _replace(kind: type[Handle], enter: machine.Enter) -> None:
     dispatch.record_natively = builtin("record_op", METH_FASTCALL, enter(layout.RECORD_OP, 0, 0, 0))
     expected.match_call = builtin("match_call", METH_FASTCALL, enter(layout.MATCH_CALL, 0, 0, 0))
     base.like_natively = builtin("like", METH_O, enter(layout.LIKE_EXPECTED, 0, 0, 0))
+    base.number_natively = builtin("number", METH_O, enter(layout.NUMBER_EXPECTED, 0, 0, 0))
     methods, slots = addresses[: len(METHODS)].tolist(), addresses[len(METHODS) :].tolist()
     for (method, flags), at in zip(METHODS.items(), methods, strict=True):
         setattr(kind, method, _method(kind, method, flags, at))

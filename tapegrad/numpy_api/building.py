@@ -25,7 +25,7 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import expect, is_externally_writable, is_view_of, timed
+from tapegrad.core.dispatch import call_compared, expect, is_externally_writable, is_view_of, timed
 from tapegrad.core.functions import implements
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
@@ -416,7 +416,12 @@ def broadcast_arrays(*args: Operand, subok: bool = False) -> tuple[TensorOrArray
     """Arrays in the one shape that fits them all."""
     members = [tensor_of(x) for x in args]
     shape = _common_shape("broadcast_arrays", members)
-    return tuple(x if shape_of(x) == shape else _broadcast_to(x, shape) for x in members)
+    return tuple(x if shape_of(x) == shape else _spread(x, shape) for x in members)
+
+
+def _spread(x: TensorOrArray, shape: tuple[int, ...]) -> Any:
+    """As `np.broadcast_to`, which a program may compare."""
+    return call_compared(np.broadcast_to, _broadcast_to, (x, shape), {})
 
 
 def _common_shape(what: str, members: list[TensorOrArray]) -> tuple[int, ...]:
@@ -447,7 +452,7 @@ def meshgrid(
     ]
     if not sparse:
         shape = _common_shape("meshgrid", grid)
-        grid = [_broadcast_to(x, shape) for x in grid]
+        grid = [_spread(x, shape) for x in grid]
     return tuple(np.copy(x) for x in grid) if copy else tuple(grid)
 
 

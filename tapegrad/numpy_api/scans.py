@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tapegrad.core.base import DType, decide, ndim_of, requires_grad, shape_of
+from tapegrad.core.base import DType, ndim_of, requires_grad, shape_of, undisturbed
 from tapegrad.core.conversion import astype
 from tapegrad.core.functions import implements
-from tapegrad.core.indices import getitem
 from tapegrad.errors import ShapeError
+from tapegrad.numpy_api.rearranging import in_order, numbers_in
 from tapegrad.numpy_api.reductions import cumsum
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import axis_of, into, of_number, plainly, tensor_of
@@ -73,19 +74,25 @@ def cumulative_prod(x: Operand, /, *, axis: int | None = None, dtype: DType = No
     return _cumulative(cumprod, "cumulative_prod", 1, x, axis, dtype, include_initial)
 
 
+@dataclass(frozen=True)
+class Latest:
+    """Places of the last elements that equal the largest or smallest so far along an axis."""
+
+    ufunc: np.ufunc
+    axis: int
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return them, of values."""
+        found = self.ufunc.accumulate(x, self.axis)
+        hits = (x == found) | (np.isnan(x) & np.isnan(found))
+        places = np.ix_(*(np.arange(n) for n in x.shape))[self.axis]
+        last = np.maximum.accumulate(np.where(hits, places, 0), self.axis)
+        return np.take_along_axis(numbers_in(x.shape), last, self.axis)
+
+
+@undisturbed
 def running_extreme(ufunc: np.ufunc, x: Operand, axis: int) -> TensorOrArray:
     """Largest or smallest value so far; the derivative is that of the last element which equals it."""
     if not is_tensor(x):
         return ufunc.accumulate(x, axis)
-    index = list(np.ix_(*(np.arange(n) for n in shape_of(x))))
-    index[axis] = decide(_latest_extremes, x, ufunc, axis)
-    return getitem(x, tuple(index))
-
-
-def _latest_extremes(value: np.ndarray, ufunc: np.ufunc, axis: int) -> np.ndarray:
-    """Places along an axis of the last elements that equal the largest or smallest so far."""
-    found = ufunc.accumulate(value, axis)
-    hits = (value == found) | (np.isnan(value) & np.isnan(found))
-    places = np.ix_(*(np.arange(n) for n in value.shape))[axis]
-    last: np.ndarray = np.maximum.accumulate(np.where(hits, places, 0), axis)
-    return last
+    return in_order(x, Latest(ufunc, axis))

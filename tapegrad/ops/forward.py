@@ -92,6 +92,18 @@ def reported(handling: Any, invalid: bool = False) -> tuple[int, Any, bool]:
         error_mode.reset(before)
 
 
+def reported_here() -> tuple[int, bool]:
+    """Flags of errors that NumPy tells of here, and whether there are some that it raises or calls for."""
+    return _reported_of(**np.geterr())
+
+
+@functools.cache
+def _reported_of(divide: str, over: str, under: str, invalid: str) -> tuple[int, bool]:
+    handled = [*zip((invalid, divide, over, under), FLAGS[platform.machine()], strict=True)]
+    loud = any(how not in ("ignore", "warn") for how, _ in handled)
+    return sum(flag for how, flag in handled if how != "ignore"), loud
+
+
 @functools.cache
 def silent() -> Any:
     """A mode of `error_mode` in which NumPy tells of no errors: to set it takes a tenth of a block's time."""

@@ -22,6 +22,17 @@ class Pattern:
     def __init__(self, indices, indptr, shape, turned=False):
         self.indices, self.indptr, self.shape, self.turned = indices, indptr, shape, turned
 
+    def __eq__(self, other):
+        """Whether values of the other one stand at the same places, in the same order."""
+        return self is other or (
+            isinstance(other, Pattern)
+            and (self.shape, self.turned) == (other.shape, other.turned)
+            and np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.indices, other.indices)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @staticmethod
     def of_places(rows, columns, shape):
         """The pattern of places in any order, which may come twice; and in which order values stand in it."""

@@ -15,6 +15,7 @@ from tests.tiers import every
 from . import (  # noqa: F401
     hostile_compared,
     hostile_complex,
+    hostile_constants,
     hostile_factors,
     hostile_looks,
     hostile_masks,

@@ -31,7 +31,7 @@ from tapegrad.compilation.events.passive import COMPARED, Operation, Passive, fl
 from tapegrad.compilation.events.traces import OUTSIDE, RETURNED, WRITTEN, Trace
 from tapegrad.compilation.memory.pages import KEPT
 from tapegrad.core import dispatch
-from tapegrad.core.base import ARRAY, Handle, is_array, requires_grad, told, value_of, wrap
+from tapegrad.core.base import ARRAY, Handle, is_array, is_constant, requires_grad, told, value_of, wrap
 from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import Storage
@@ -177,8 +177,9 @@ class Learner:
         """Return what a function of NumPy's gives, and note how it was called if it means an op."""
         k, sources, parts = len(self.listing), None, self._parts
         if function in UPDATES:
-            sources = [self.history_of(x) if isinstance(x, Handle) else x for x in args]  # may become another
+            sources = [self._found(x) for x in args]  # as it may become another
         out = how(*args, **kwargs)
+        args, kwargs = self._plain(args), {name: self._plain(x) for name, x in kwargs.items()}
         writes = sources is not None and k + 1 in self._writes and out is args[0]
         count = 2 + (k + 2 in self._writes) if writes else 1
         results = out if isinstance(out, (list, tuple)) else [out]
@@ -190,7 +191,9 @@ class Learner:
             if same and parts == self._parts and means(function, listed.op, listed.attrs):
                 operands = listed.operands
                 brought = deque(
-                    (Brought(q), x) for q, x in enumerate(operands) if type(x) not in (History, Flat)
+                    (Brought(q), self._plain(x))
+                    for q, x in enumerate(operands)
+                    if type(x) not in (History, Flat)
                 )
                 if function in listed.op.functions:  # whose arguments are the operands in their order
                     brought = _as_lists(brought, [*args, *kwargs.values()])
@@ -228,7 +231,7 @@ class Learner:
         for j in range(count):
             listed = self.listing[k + j]
             numbers[listed.history] = j
-            for q, x in enumerate(listed.operands):
+            for q, x in enumerate(map(self._plain, listed.operands)):
                 if type(x) in (History, Flat):
                     known.add(x.history if type(x) is Flat else x)
                 elif any(x is y for y in plain) and all(x is not y for _, y in brought):
@@ -287,6 +290,16 @@ class Learner:
             return np.array(x)
         simple = isinstance(x, PLAIN) or (type(x) is tuple and all(isinstance(part, PLAIN) for part in x))
         return x if simple else UNKNOWN
+
+    def _found(self, x: Any) -> Any:
+        """What tells a Tensor that was computed in the call; anything else as `_plain` has it."""
+        return (self.history_of(x) if isinstance(x, Handle) else None) or self._plain(x)
+
+    def _plain(self, x: Any) -> Any:
+        """An argument of a function, with values in the place of constants from outside."""
+        if type(x) in (list, tuple):
+            return type(x)(map(self._plain, x))
+        return x._v if is_constant(x) and self.history_of(x) is None else x
 
     def history_of(self, x: Handle) -> History | None:
         """What tells a Tensor that was computed in the call; None for any other."""
@@ -383,8 +396,9 @@ class Learner:
         self.note_plain(*known, out)
         ufunc = known[0].functions[0]
         if type(ufunc) is np.ufunc and len(self.listing) != k:
-            given = [self.history_of(x) if isinstance(x, Handle) else Brought(q) for q, x in enumerate(args)]
-            if None not in given:
+            given = [*map(self._found, args)]
+            if not any(isinstance(x, Handle) for x in given):
+                given = [x if type(x) is History else Brought(q) for q, x in enumerate(given)]
                 self._calls[k] = Called(ufunc, tuple(given), {})
 
     def note_plain(

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core import expected
 from tapegrad.core.array_methods import ArrayMethods
+from tapegrad.core.dispatch import call_compared
 from tapegrad.core.functions import ANSWERED, BY_SHAPES
-from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.grad_mode import _enabled
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
 
@@ -58,12 +58,6 @@ def _compared(method: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         if mode_in_force() is True:  # no program is at work
             return method(*args, **kwargs)
-        known = expected.match_call(method, args, kwargs)
-        if known is not None:
-            return known
-        mode = _enabled.get()
-        if type(mode) is Mode and mode.matcher is not None:
-            return mode.matcher.call(method, method, args, kwargs)
-        return method(*args, **kwargs)
+        return call_compared(method, method, args, kwargs)
 
     return called

@@ -17,7 +17,7 @@ TAKE = REGISTRY["take"]
 REARRANGE = REGISTRY["rearrange"]
 TAKING = ELEMENT, TAKE, REARRANGE  # ops whose elements may be others at each call
 VARYING = "varying"  # the attribute that stands for all others
-COMPUTED = "factors", "lu", "solution"  # attributes that are computed of the operands of an op
+COMPUTED = "factors", "lu", "solution", "solver"  # attributes that are computed of an op's operands
 ANEW = frozenset((*COMPUTED, VARYING))
 
 

@@ -28,8 +28,7 @@ from tapegrad.compilation.events.passive import Operation
 from tapegrad.compilation.events.varying import is_computed_anew, varying_of
 from tapegrad.compilation.programs.program import Program
 from tapegrad.compilation.rows.computing import RESHAPE
-from tapegrad.core import base
-from tapegrad.core.base import Handle, value_of
+from tapegrad.core.base import Handle, is_constant, value_of
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.words import Address
@@ -38,6 +37,7 @@ from tapegrad.tensor import Tensor
 
 KINDS = {"d": layout.A_NUMBER, "f": layout.A_SINGLE}
 BLOCK = 256  # words at least that are kept together
+MOST_KEPT = 4096  # events of which Python compares one at each call
 Expected = tuple[int, int]  # of an operand: what it is, and where or which
 
 
@@ -51,6 +51,7 @@ class Comparison:
         self._blocks: list[np.ndarray] = []  # of words that others know by address
         self._room = 0  # for more of them
         self._called: dict[int, Called | None] = {}  # see `known_call`
+        self._events: dict[int, Event] = {}  # see `_event`
 
     def operand(self, k: int, q: int) -> Expected:
         """What an operand of an event is; no address where Python is to compare it."""
@@ -63,10 +64,16 @@ class Comparison:
             live = self._program.live(k)[q]
             usable = is_same_for_numbers(self._program, k, q)
             usable = usable and not (q and event.op is POWER and np.ndim(live) == 0)
-            return _live(live, event) if usable else (layout.THIS_OBJECT, 0)
+            found = _live(live, event, source.value) if usable else (layout.THIS_OBJECT, 0)
+            exact = not found[1] and not (q and event.op is POWER) and _is_of_dtype(source.value, live)
+            return (layout.OF_TYPE, self._number(type(source.value), live)) if exact else found
         if source.kind == FIXED:
             return layout.THIS_OBJECT, id(source.value)
         return layout.THIS_OBJECT, id(self.handle(source))
+
+    def _number(self, kind: type, buffer: np.ndarray) -> Address:
+        """Where words of a number are that is to be of a type."""
+        return self._kept([id(kind), abi.address(buffer), buffer.nbytes])
 
     def called(self, k: int) -> Called | None:
         """The call that begins with an event, if all its events give what Python would, of what it brings."""
@@ -99,8 +106,9 @@ class Comparison:
 
     def call(self, k: int) -> Address:
         """Where words of the call are that an event was; 0 without one, or if Python is to compute it."""
-        call = self.called(k)
-        if call is None or not is_without_errors(self._program.events.ops[k]):
+        call, program = self.called(k), self._program
+        raises = not is_without_errors(program.events.ops[k])
+        if call is None or (raises and k in program.anew and k not in program.renewals):
             return 0
         named = [word for name, x in call.kwargs.items() for word in (id(name), *self._argument(k, x))]
         given = [self._argument(k, x) for x in call.args]
@@ -109,12 +117,12 @@ class Comparison:
         kind, several = (0, ()) if call.kind is None else (self._maker(call.kind), handles)
         constants = []
         for j, q, value in call.constants:
-            buffer = self._program.live(k + j)[q]
+            buffer = program.live(k + j)[q]
             constant = np.empty_like(buffer)
             constant[...] = value
             self._constants.append(constant)
             constants += [abi.address(buffer), abi.address(constant), buffer.nbytes]
-        head = write, call.events, handles[0], len(call.constants), kind, len(several)
+        head = write, call.events, handles[0], len(call.constants), kind, len(several), raises
         return self._words(call.function, len(call.kwargs), given, [*named, *constants, *several], head)
 
     def _maker(self, kind: type) -> Address:
@@ -130,7 +138,7 @@ class Comparison:
         names: int,
         arguments: Sequence[Expected],
         behind: Sequence[int] = (),
-        head: tuple[int, ...] = (0, 1, 0, 0, 0, 0),
+        head: tuple[int, ...] = (0, 1, 0, 0, 0, 0, 0),
     ) -> Address:
         given = [word for pair in arguments for word in pair]
         return self._kept([id(of), len(arguments), names, *head, *given, *behind])
@@ -193,6 +201,15 @@ class Comparison:
 
     # ------------------------------------------------------------ in Python
 
+    def _event(self, k: int) -> Event:
+        """An event without what it gave: some are kept, as Python compares the same ones at each call."""
+        found = self._events.get(k)
+        if found is None:
+            if len(self._events) == MOST_KEPT:
+                self._events.clear()
+            found = self._events[k] = self._program.events[k]._replace(value=None)
+        return found
+
     def expects(
         self,
         k: int,
@@ -207,7 +224,7 @@ class Comparison:
         events, buffer = self._program.events, self._program.values[k]
         if events.ops[k] is not op:
             return False
-        event = events[k]
+        event = self._event(k)
         return (
             event.writes is None
             and not event.several
@@ -222,7 +239,8 @@ class Comparison:
 
     def takes(self, k: int, q: int, x: Any, to_compute: bool) -> bool:
         """Whether an operand of an event is this one; numbers and arrays that the call brings are copied."""
-        source = self._program.events[k].operands[q]
+        event = self._event(k)
+        source = event.operands[q]
         if source.kind < LIVE:
             return x is self.handle(source)
         buffer = self._program.live(k)[q]
@@ -241,7 +259,7 @@ class Comparison:
         if source.kind == FIXED:
             return type(value) is type(source.value) and bool(value == source.value)
         weak = type(value) in PYTHON_S
-        if self._program.events[k].op is POWER and q == 1 and type(value) is not type(source.value):
+        if event.op is POWER and q == 1 and type(value) is not type(source.value):
             return False
         if np.shape(value) != buffer.shape:
             return False
@@ -259,11 +277,9 @@ class Comparison:
             return False
         if not weak and np.asarray(value).dtype != buffer.dtype:
             return False
-        by_element = not buffer.ndim or (
-            buffer.ndim < 2 and isinstance(self._program.events[k].op, Elementwise)
-        )
+        by_element = not buffer.ndim or (buffer.ndim < 2 and isinstance(event.op, Elementwise))
         if to_compute and not (by_element or _lies_as(value, buffer)):
-            elementwise = isinstance(self._program.events[k].op, Elementwise)
+            elementwise = isinstance(event.op, Elementwise)
             if not (elementwise and _is_alike(value, buffer)):
                 return False  # sums in another order
         self._program.copies.take(buffer, value)
@@ -271,7 +287,7 @@ class Comparison:
 
     def _has_others(self, k: int, kinds: str) -> bool:
         """Whether an operand that is no number of Python's is of such numbers."""
-        pairs = zip(self._program.events[k].operands, self._program.live(k), strict=True)
+        pairs = zip(self._event(k).operands, self._program.live(k), strict=True)
         return any(
             (source.kind < LIVE or type(source.value) not in PYTHON_S) and x.dtype.kind in kinds
             for source, x in pairs
@@ -284,6 +300,8 @@ class Comparison:
             return False
         for wanted, x in zip(known, found, strict=True):
             kind = type(wanted)
+            if is_constant(x):
+                x = value_of(x)
             if kind is Source:
                 if x is not self.handle(wanted):
                     return False
@@ -328,14 +346,6 @@ def _order(x: np.ndarray) -> list[int]:
     return sorted(longer, key=lambda d: -abs(x.strides[d]))
 
 
-def is_constant(x: Handle) -> bool:
-    """Whether a Tensor is to what is recorded what its value is."""
-    if base.is_expected(x) or base.requires_grad(x) or base.has_tangent(x):
-        return False
-    state = x._extra
-    return state is None or not (state.volatile or state.inference)
-
-
 def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     """Whether a number of NumPy's gives, as an operand, the dtype that a float of Python's does."""
     live, operands = program.live(k), program.events[k].operands
@@ -348,11 +358,18 @@ def is_same_for_numbers(program: Program, k: int, q: int) -> bool:
     return bool(others) and np.result_type(*others).char in "fF"  # else the float is a double
 
 
-def _live(buffer: np.ndarray, event: Event) -> Expected:
-    """What takes a number or an array at each call; nothing where Python is to do it."""
+def _is_of_dtype(value: Any, buffer: np.ndarray) -> bool:
+    """Whether a number of NumPy's, or a complex one of Python's, lies in memory as an element of a buffer."""
+    if buffer.ndim or buffer.dtype.kind not in "iufc" or not isinstance(value, (np.number, complex)):
+        return False
+    return type(value) in (complex, buffer.dtype.type) and buffer.dtype == np.asarray(value).dtype
+
+
+def _live(buffer: np.ndarray, event: Event, value: Any) -> Expected:
+    """What takes a number or an array at each call, as this value; nothing where Python is to do it."""
     if buffer.ndim:
         if event.writes is not None and buffer.dtype.char == "d" and buffer.flags.c_contiguous:
             return layout.WRITTEN_FROM, id(buffer)
         return layout.ELEMENTS if isinstance(event.op, Elementwise) else layout.AN_ARRAY, id(buffer)
-    kind = KINDS.get(buffer.dtype.char)
+    kind = layout.A_WHOLE if type(value) is int and buffer.dtype == np.int64 else KINDS.get(buffer.dtype.char)
     return (layout.THIS_OBJECT, 0) if kind is None else (kind, abi.address(buffer))

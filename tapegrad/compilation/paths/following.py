@@ -96,6 +96,8 @@ class Follower:
         self.telling: list[Any] = [None, None]
         state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
         state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__
+        self._asked = self.compute_quietly, self.is_handled  # by compiled code
+        state[layout.COMPUTING], state[layout.HANDLED] = map(id, self._asked)
         state[layout.COMPARISONS :] = COMPARED
         self.words, self.at, self.state = state, abi.address(state), state.data
         self.handling: Any = None
@@ -248,6 +250,14 @@ class Follower:
             if self._warned:
                 self.leave(OF_NUMBERS)
         return not self.left
+
+    def compute_quietly(self, k: int) -> bool:
+        """As `compute_to`, where an op may raise an error; see `matching.Matcher`."""
+        raise NotImplementedError
+
+    def is_handled(self) -> bool:
+        """Whether operations are compared under the handling of errors here; see `matching.Matcher`."""
+        raise NotImplementedError
 
     def _run(self, k: int) -> None:
         rows = self.program.rows

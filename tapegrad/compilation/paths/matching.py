@@ -14,13 +14,12 @@ from tapegrad.compilation.events.equality import alike
 from tapegrad.compilation.events.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.events.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.events.varying import varying_of
-from tapegrad.compilation.paths.comparison import is_constant
 from tapegrad.compilation.paths.leaving import SHOW, Leaver, told_by
 from tapegrad.compilation.paths.path import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.programs.program import view_of
 from tapegrad.compilation.rows.computing import RESHAPE
 from tapegrad.core import base, compiled_methods, dispatch
-from tapegrad.core.base import Handle, Operand
+from tapegrad.core.base import Handle, Operand, is_constant
 from tapegrad.core.expected import matcher_of
 from tapegrad.core.grad_mode import _enabled
 from tapegrad.core.storage import is_same_part
@@ -84,7 +83,7 @@ class Matcher(Leaver):
         k = self._position_of(op)
         if op is POWER or k >= len(self.program.events) or self.program.events.ops[k] is not op:
             return None
-        if not self.program.exact[k] or len(operands) > QUICK or not self._is_handled():
+        if not self.program.exact[k] or len(operands) > QUICK or not self.is_handled():
             return None
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
@@ -98,15 +97,17 @@ class Matcher(Leaver):
 
     def _is_done(self, k: int, op: Operation) -> bool:
         """Whether rows have computed an op that comes next, and all before it, and no error was met."""
-        if not self._is_computed_by_rows(k, op) or not self.compute_to(k):
-            return False
+        return self._is_computed_by_rows(k, op) and self.compute_to(k) and self.compute_quietly(k + 1)
+
+    def compute_quietly(self, k: int) -> bool:
+        """As `compute_to`; False too where an op raises an error, in other words than where it is applied."""
         try:
-            return self.compute_to(k + 1)
+            return self.compute_to(k)
         except Exception as error:
             if is_from_signal(error):
                 raise
             self.program.rows.state[layout.ERRORS_MET] = 0
-            return False  # it is raised again where the op is applied, in the words for that
+            return False
 
     def _pass(self, k: int) -> Tensor:
         """The Tensor of the event that has come."""
@@ -145,7 +146,7 @@ class Matcher(Leaver):
                 return False
         return True
 
-    def _is_handled(self) -> bool:
+    def is_handled(self) -> bool:
         """Whether the handling of errors of numbers is that at hand, or from now on another one.
 
         It tells of no error that is not told at first, so that what meets none may be computed at the end of
@@ -156,7 +157,7 @@ class Matcher(Leaver):
             return False  # of a warning that is an error, or is not told, or is noted
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True
-        reported, _, loud = forward.reported(handling)
+        reported, loud = forward.reported_here()
         if handling is not self.handling and (reported & ~self.reported or loud):
             return False
         if not state[layout.CHANGES]:
@@ -213,7 +214,7 @@ class Matcher(Leaver):
                 known is not None
                 and not known.writes
                 and known.kwargs.keys() == kwargs.keys()
-                and self._is_handled()
+                and self.is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
                 and self.path.comparison.are_given(
                     k, [*known.kwargs.values()], [kwargs[name] for name in known.kwargs]
@@ -240,7 +241,7 @@ class Matcher(Leaver):
         varying = varying_of(event.attrs)
         if not self.program.views[k]:
             taken = varying is not None or self.program.is_part(k)
-            if not (taken and self.program.exact[k] and self._is_handled()):
+            if not (taken and self.program.exact[k] and self.is_handled()):
                 return None
         if varying is None and ("index" not in event.attrs or not alike(event.attrs["index"], index)):
             return None
@@ -297,7 +298,7 @@ class Matcher(Leaver):
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
         k = self._position_of(None)
-        if self.left or _enabled.get() is not self.mode or not self._is_handled():
+        if self.left or _enabled.get() is not self.mode or not self.is_handled():
             return False
         found = self.program.written.get(k)
         if found is None:

@@ -145,4 +145,6 @@ def slot_truth(self: int) -> int:
         truth = truth_seen(self)
         if truth >= 0:
             return truth
+        if call(g.error_occurred) != 0:
+            return 0 - 1
     return call(g.truth_by_method, self)

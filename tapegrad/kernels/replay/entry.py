@@ -4,6 +4,7 @@ from tapegrad.kernels.dialect import address, i64, shared
 from tapegrad.kernels.replay.any_op import record_op
 from tapegrad.kernels.replay.gradients import backward_from, gradients_of
 from tapegrad.kernels.replay.layout import *
+from tapegrad.kernels.replay.looking import number_expected
 from tapegrad.kernels.replay.loops import checksum, loop
 from tapegrad.kernels.replay.matching import follow, like_expected, match_call
 from tapegrad.kernels.replay.memory import reset, reset_idle
@@ -28,6 +29,8 @@ def entry(what: int, state: int, extra: int, more: int) -> int:
         return address(match_call)
     if what == LIKE_EXPECTED:
         return address(like_expected)
+    if what == NUMBER_EXPECTED:
+        return address(number_expected)
     if what == IS_UNCHANGED:
         return address(is_unchanged)
     if what == LOOP:

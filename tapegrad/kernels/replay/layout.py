@@ -181,8 +181,8 @@ RETAIN, ALONE, WATCHED, RERECORDED, ALL_LEAVES = 1, 2, 4, 8, 16
 (
     SEAL, PRUNE, HAS_LOST, FIND_NEEDS, MARK_TAPES, RUN_TAPES, RESET, CONTRIBUTE, DEPOSIT, RELEASE, SPEND,
     METHODS, LOOP, CHECKSUM, RECORD_OP, GRADIENTS, BACKWARD, DROP, FOLLOW, MATCH_CALL,
-    IS_UNCHANGED, LIKE_EXPECTED, RESET_IDLE,
-) = range(23)  # fmt: skip
+    IS_UNCHANGED, LIKE_EXPECTED, RESET_IDLE, NUMBER_EXPECTED,
+) = range(24)  # fmt: skip
 
 # What those of later programs give the addresses of.
 RERECORD, RERECORD_SEALED, UPDATE, SET_METHOD, SET_SLOT = range(5)
@@ -324,26 +324,27 @@ FLAT = -1  # instead of the serial of a tape, where there is no history: then th
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
 # event that is expected, the mode and NumPy's handling of errors in which it counts. An event: where words
 # are that it shares with events that are alike, the Tensor that stands for its result, of each operand an
-# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, of the
-# array that takes its elements, or of an index that it has to be equal to; and where the number is that it
-# gives, or the array, once that was looked at; else 0. Those words: the op, 0 at the end, what each operand
-# is, and the code of the number's dtype; where words of a call are that means it, see below, and of the write
-# that it is; and behind a write by a view those of one that changes nothing. For numbers that are looked at
-# MATCHING has the first event of the path, of how many the results are computed, what runs rows, and which,
-# or 0 where Python has to; how many arguments there are, which have rows like those of events in front of the
-# first. For calls of the function from compiled code: the end of the path, the Tensor that it returns then,
-# whether a value was looked at, which errors of numbers are told, NumPy's handling of these when the call
-# begins, and how often it has changed since; Python's filters of warnings then: the list, how many, and the
-# first; and a list that keeps these, and what shows warnings; where a Tensor keeps what refers to it
-# weakly; the handling of errors in which rows that call functions run, if there are such; whether events
-# were passed over that nothing reads; lists of the arrays of results, or 0, and of arguments. At last ops of
-# comparisons.
+# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, or as
+# int64 A_WHOLE one of Python's, of the array that takes its elements, or of an index that it has to be equal
+# to; and where the number is that it gives, or the array, once that was looked at; else 0. Those words: the
+# op, 0 at the end, what each operand is, and the code of the number's dtype; where words of a call are that
+# means it, see below, and of the write that it is; and behind a write by a view those of one that changes
+# nothing. For numbers that are looked at MATCHING has the first event of the path, of how many the results
+# are computed, what runs rows, and which, or 0 where Python has to; how many arguments there are, which have
+# rows like those of events in front of the first. For calls of the function from compiled code: the end of
+# the path, the Tensor that it returns then, whether a value was looked at, which errors of numbers are told,
+# NumPy's handling of these when the call begins, and how often it has changed since; Python's filters of
+# warnings then: the list, how many, and the first; and a list that keeps these, and what shows warnings;
+# where a Tensor keeps what refers to it weakly; the handling of errors in which rows that call functions run,
+# if there are such; whether events were passed over that nothing reads; lists of the arrays of results, or 0,
+# and of arguments; what has Python run rows, and what tells whether operations are compared under another
+# handling of errors. At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
     FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, VALUES_LIST,
-    ARGUMENTS_LIST, COMPARISONS,
-) = range(24)  # fmt: skip
+    ARGUMENTS_LIST, COMPUTING, HANDLED, COMPARISONS,
+) = range(26)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (
@@ -353,20 +354,22 @@ FEW_ARGUMENTS = 8  # of functions that NumPy answers from compiled code, at most
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is
 # elementwise; as one that is WRITTEN_FROM any of its shape, and numbers. Of SAME_ELEMENTS the array has to be
-# equal.
+# equal. A number OF_TYPE is one of a type of NumPy's, or a complex one of Python's, of which three words tell
+# the type, where it goes, and how many bytes.
 (
     THIS_OBJECT, A_NUMBER, A_SINGLE, AN_ARRAY, AN_INDEX, SEVERAL, ELEMENTS, WRITTEN_FROM, SAME_ELEMENTS,
-) = range(9)  # fmt: skip
+    A_WHOLE, OF_TYPE,
+) = range(11)  # fmt: skip
 # A call of a method or of one of NumPy's functions: which, how many arguments there are, how many with names,
 # and where words of the write are by which it ends, or 0; how many events it is, the Tensor that stands for
 # its result, how many constants it has, and of several results the type of a list or a tuple, or what makes
-# another one of a tuple, 0 for one, and how many; then of each argument what it is, as of an operand, of
-# those with names the name before that, of constants where they go, where they are, and how many bytes, and
-# the Tensors of several results.
+# another one of a tuple, 0 for one, and how many; whether it is to be computed at once, as it may raise an
+# error; then of each argument what it is, as of an operand, of those with names the name before that, of
+# constants where they go, where they are, and how many bytes, and the Tensors of several results.
 # SEVERAL arguments are in a list or tuple, which has words like those of a call, its type in the place of the
 # function.
 CALL_OF, CALL_COUNT, CALL_NAMES, CALL_WRITE, CALL_EVENTS, CALL_HANDLE, CALL_CONSTANTS = range(7)
-CALL_KIND, CALL_RESULTS, CALL_ARGUMENTS = 7, 8, 9
+CALL_KIND, CALL_RESULTS, CALL_COMPUTED, CALL_ARGUMENTS = 7, 8, 9, 10
 # A write: the Tensor that is written to, the index, what is written, of how many events it consists, and how
 # many Tensors nobody may have then, and which, as they see the same memory.
 WRITE_TO, WRITE_INDEX, WRITE_OPERAND, WRITE_EVENTS, WRITE_VIEWS, WRITE_HANDLES = 0, 1, 2, 4, 5, 6

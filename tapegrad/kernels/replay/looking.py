@@ -13,11 +13,11 @@ from tapegrad.kernels.replay.unrecorded import without_history
 def see_number(x: int, told: int, with_history: int) -> int:
     """Write where the number of a Tensor is, and the code of its dtype; 0 where Python is to look at it.
 
-    One with a history, or more than a value, that no program computes is Python's unless that may be.
+    One with a history, or more than a value, that no program computes is Python's unless that may be. Where
+    it is, an error may be set: see `by_twin`.
     """
     g, mode = i64(shared()), in_force()
     if mode == 0:
-        invoke(g.error_clear)
         return 0
     if obj(x).type != g.tensor_type:
         return 0
@@ -40,10 +40,7 @@ def see_number(x: int, told: int, with_history: int) -> int:
 def see_expected(x: int, told: int, mode: int) -> int:
     """As `see_number`, of a Tensor that stands for what a program at work computes."""
     g = i64(shared())
-    if g.matching == 0:
-        return 0
-    if is_followed(mode) <= 0:
-        invoke(g.error_clear)
+    if g.matching == 0 or is_followed(mode) <= 0:
         return 0
     event = expected_number(x)
     if event == 0 or compute_expected(event) == 0:
@@ -57,8 +54,16 @@ def is_known(kind: int) -> int:
     return kind == DOUBLE_CODE or kind == SINGLE_CODE or kind == INTEGER_CODE or kind == BOOLEAN
 
 
+def by_twin(twin: int, args: int, count: int) -> int:
+    """What a method in Python gives, unless an error is set."""
+    g = i64(shared())
+    if call(g.error_occurred) != 0:
+        return 0
+    return call(g.vectorcall, twin, args, count, 0)
+
+
 def truth_seen(x: int) -> int:
-    """The truth of a Tensor's number, or -1."""
+    """The truth of a Tensor's number, or -1, perhaps with an error set."""
     told = stack(2)
     if see_number(x, told, 1) == 0:
         return 0 - 1
@@ -111,7 +116,7 @@ def tensor_item(self: int, args: int, count: int) -> int:
     i64(everything)[0] = self
     for q in range(given):
         i64(everything)[q + 1] = i64(args)[q]
-    return call(g.vectorcall, g.item, everything, given + 1, 0)
+    return by_twin(g.item, everything, given + 1)
 
 
 def tensor_float(self: int, nothing: int) -> int:
@@ -122,7 +127,7 @@ def tensor_float(self: int, nothing: int) -> int:
         if obj(self).v != 0 or kind == INTEGER_CODE or kind == BOOLEAN:
             return new_float(i64(told)[0], kind)
     i64(args)[0] = self
-    return call(g.vectorcall, g.as_float, args, 1, 0)
+    return by_twin(g.as_float, args, 1)
 
 
 def tensor_int(self: int, nothing: int) -> int:
@@ -133,7 +138,7 @@ def tensor_int(self: int, nothing: int) -> int:
         if kind == INTEGER_CODE or kind == BOOLEAN:
             return call(g.long_from, whole_at(i64(told)[0], kind))
     i64(args)[0] = self
-    return call(g.vectorcall, g.as_int, args, 1, 0)
+    return by_twin(g.as_int, args, 1)
 
 
 def tensor_index(self: int, nothing: int) -> int:
@@ -143,7 +148,7 @@ def tensor_index(self: int, nothing: int) -> int:
         if i64(told)[1] == INTEGER_CODE:
             return call(g.long_from, i64(i64(told)[0])[0])
     i64(args)[0] = self
-    return call(g.vectorcall, g.as_index, args, 1, 0)
+    return by_twin(g.as_index, args, 1)
 
 
 def number_type(kind: int) -> int:
@@ -155,6 +160,30 @@ def number_type(kind: int) -> int:
     return 0
 
 
+def new_number(at: int, kind: int) -> int:
+    """A new number of NumPy's, which is no truth value; 0 with an error set, or where it has no type."""
+    out, of = 0, number_type(kind)
+    if of != 0:
+        out = call(i64(shared()).allocate_object, of, 0)
+    if out != 0:
+        copy(out + SCALAR_AT, at, 8 >> (kind == SINGLE_CODE))
+    return out
+
+
+def number_expected(module: int, x: int) -> int:
+    """``number(x)``: that of a Tensor that a program at work computes; None where Python is to look."""
+    g, told = i64(shared()), stack(2)
+    if obj(x).type == g.tensor_type:
+        if obj(x).v == 0 and see_number(x, told, 0) != 0 and i64(told)[1] != BOOLEAN:
+            out = new_number(i64(told)[0], i64(told)[1])
+            if out != 0:
+                return out
+    if call(g.error_occurred) != 0:
+        return 0
+    invoke(g.incref, g.none_at_all)
+    return g.none_at_all
+
+
 def tensor_detach(self: int, nothing: int) -> int:
     """``detach()``, of a real number that a program at work computes, which is copied."""
     g, told, args = i64(shared()), stack(2), stack(1)
@@ -162,14 +191,13 @@ def tensor_detach(self: int, nothing: int) -> int:
         if see_number(self, told, 0) != 0:
             at, kind = i64(told)[0], i64(told)[1]
             if kind == DOUBLE_CODE or kind == SINGLE_CODE:
-                value, out = call(g.allocate_object, number_type(kind), 0), 0
+                value, out = new_number(at, kind), 0
                 if value != 0:
-                    copy(value + SCALAR_AT, at, 8 >> (kind == SINGLE_CODE))
                     out = without_history(value)
                     invoke(g.decref, value)
                 return out
     i64(args)[0] = self
-    return call(g.vectorcall, g.detach, args, 1, 0)
+    return by_twin(g.detach, args, 1)
 
 
 def answered(function: int, args: int, names: int) -> int:
@@ -187,8 +215,12 @@ def answered(function: int, args: int, names: int) -> int:
     if call(g.dict_get, g.answered, function) == 0:
         invoke(g.error_clear)
         return UNHANDLED
-    if count > FEW_ARGUMENTS or are_options(names) == 0 or is_followed(mode) <= 0:
-        invoke(g.error_clear)
+    if count > FEW_ARGUMENTS or are_options(names) == 0:
+        return UNHANDLED
+    followed = is_followed(mode)
+    if followed < 0:
+        return 0
+    if followed == 0:
         return UNHANDLED
     for q in range(count):
         x = i64(args + TUPLE_ITEMS_AT)[q]

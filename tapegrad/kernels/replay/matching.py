@@ -6,7 +6,15 @@ The program's events (see `layout`) say which op comes next, on what. Whatever d
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.operands import code_of, has, in_force, is_plain, same_words, size_of
+from tapegrad.kernels.replay.operands import (
+    code_of,
+    has,
+    in_force,
+    is_plain,
+    left,
+    same_words,
+    size_of,
+)
 
 
 def matched(sheet: int, a: int, b: int) -> int:
@@ -35,7 +43,7 @@ def matched_element(event: int, self: int, key: int) -> int:
     if mode == 0:
         return 0
     if at == 0 or is_followed(mode) <= 0 or code_of(e.event_second) & 0xFF != INTEGER_CODE:
-        return UNHANDLED
+        return left()
     if i64(i64(at).event_alike).alike_code & 0xFF != INTEGER_CODE or compute_expected(at) == 0:
         return UNHANDLED
     if i64(e.event_second + SCALAR_AT)[0] != i64(i64(at).event_number)[0]:
@@ -109,7 +117,7 @@ def matched_call(function: int, args: int, names: int) -> int:
         if found == 0:
             invoke(g.error_clear)
             return UNHANDLED
-        if matches_operand(w[named + 1], w[named + 2], found) == 0:
+        if matches_operand(w[named + 1], w[named + 2], constant_of(w[named + 1], found)) == 0:
             return UNHANDLED
     if w.call_write == 0:
         return pass_call(event, words)
@@ -135,6 +143,8 @@ def pass_call(event: int, words: int) -> int:
     g, w = i64(shared()), i64(words)
     if are_free(event, w.call_events) == 0:
         return UNHANDLED
+    if w.call_computed != 0 and is_computed(event) == 0:
+        return left()
     constants = i64(words + 8 * (CALL_ARGUMENTS + 2 * w.call_count + 3 * w.call_names))
     for q in range(w.call_constants):
         copy(constants[3 * q], constants[3 * q + 1], constants[3 * q + 2])
@@ -165,6 +175,25 @@ def pass_call(event: int, words: int) -> int:
     named = call(g.vectorcall, w.call_kind, several, 1, 0)
     invoke(g.decref, out)
     return named
+
+
+def is_computed(event: int) -> int:
+    """Whether the event that is expected next is what is followed, and computed without errors."""
+    g, mode, args = i64(shared()), in_force(), stack(1)
+    if mode == 0 or is_followed(mode) <= 0:
+        return 0
+    m, done = i64(g.matching), 0
+    if m.run_words_at == 0:
+        return 0  # Python is to see what is looked at, and does all that
+    if compute_expected(event) != 0:
+        return 1
+    i64(args)[0] = call(g.long_from, (event - m.first_event) // (8 * EVENT_SIZE) + 1)
+    if i64(args)[0] != 0:
+        done = call(g.vectorcall, m.computing, args, 1, 0)
+        invoke(g.decref, i64(args)[0])
+    if done != 0:
+        invoke(g.decref, done)
+    return done == g.true
 
 
 def matched_write(x: int, key: int, new: int) -> int:
@@ -234,14 +263,26 @@ def is_followed(mode: int) -> int:
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
     m = i64(g.matching)
-    if mode != m.matching_mode or i64(handling)[0] != m.matching_errors:
+    if mode != m.matching_mode:
         return 0
+    if i64(handling)[0] != m.matching_errors:
+        return is_handled()
     filters, first = stack(3), g.matching + 8 * FILTERS
     note_filters(filters)
     for k in range(3):
         if i64(filters)[k] != i64(first)[k]:
             return 0
     return 1
+
+
+def is_handled() -> int:
+    """As `is_followed`, under another handling of errors than that at hand, which Python asks for."""
+    g, args = i64(shared()), stack(1)
+    found = call(g.vectorcall, i64(g.matching).handled, args, 0, 0)
+    if found == 0:
+        return 0 - 1
+    invoke(g.decref, found)
+    return found == g.true
 
 
 def note_filters(at: int) -> int:
@@ -367,7 +408,19 @@ def matches_operand(kind: int, at: int, x: int) -> int:
         if obj(x).type == g.list_type:
             items = obj(x).items
         return match_operands(at, items, obj(x).size)
-    number = 0.0
+    return is_number_copied(kind, at, x)
+
+
+def is_number_copied(kind: int, at: int, x: int) -> int:
+    """Whether an operand is a number that one of some kind, or elements, are expected to be, which it is."""
+    g, number = i64(shared()), 0.0
+    if kind == A_WHOLE:
+        return is_whole_copied(at, x)
+    if kind == OF_TYPE:
+        if obj(x).type != i64(at)[0]:
+            return 0
+        copy(i64(at)[1], x + SCALAR_AT, i64(at)[2])
+        return 1
     if obj(x).type == g.float_type or obj(x).type == g.float64_type:
         number = f64(x + SCALAR_AT)[0]
     elif obj(x).type == g.int_type:
@@ -395,13 +448,26 @@ def matches_operand(kind: int, at: int, x: int) -> int:
     return 1
 
 
+def is_whole_copied(at: int, x: int) -> int:
+    """Whether this is an integer of Python's that fits in a word, which takes it."""
+    g = i64(shared())
+    if obj(x).type != g.int_type:
+        return 0
+    whole = call(g.long_as, x)
+    if whole == -1 and call(g.error_occurred) != 0:
+        invoke(g.error_clear)
+        return 0
+    i64(at)[0] = whole
+    return 1
+
+
 def match_operands(words: int, items: int, count: int) -> int:
     """Whether arguments of a call, or operands in a list or tuple, are what is expected there."""
     if count != i64(words).call_count:
         return 0
     for q in range(count):
         known = i64(words + 8 * (CALL_ARGUMENTS + 2 * q))
-        if matches_operand(known[0], known[1], i64(items)[q]) == 0:
+        if matches_operand(known[0], known[1], constant_of(known[0], i64(items)[q])) == 0:
             return 0
     return 1
 

@@ -275,7 +275,7 @@ def tensor_array_function(self: int, args: int, count: int) -> int:
     g, given = i64(shared()), i64(args)
     if g.matching != 0 and count == 4:
         out = matched_call(given[0], given[2], given[3])
-        if out == UNHANDLED:
+        if out == UNHANDLED and g.matching != 0:
             out = answered(given[0], given[2], given[3])
         if out != UNHANDLED:
             return out
