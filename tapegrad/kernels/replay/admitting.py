@@ -4,9 +4,9 @@ from tapegrad.kernels.dialect import call, copy, i64, invoke, obj, shared, stack
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.loops import checksum, equal_bytes
 from tapegrad.kernels.replay.operands import (
+    clear_exception,
     drop_position,
     entry_of,
-    forgive,
     has,
     may_be_recorded,
     note_tape,
@@ -49,7 +49,7 @@ def admitted(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> i
             return -1
         at, fresh = secured(sheet, tape, q, items, n, x, 0), SECURED
         if at == 0:
-            return forgive() - 1
+            return clear_exception() - 1
     elif at == 0 and is_exposed(x):
         if obj(x).v != value:
             return -1  # written to by a finalizer
@@ -57,7 +57,7 @@ def admitted(sheet: int, tape: int, frame: int, q: int, items: int, n: int) -> i
         invoke(g.incref, cell)
         at, fresh = drop_position(cell, secured(sheet, tape, q, items, n, value, cell)), SECURED
         if at == 0:
-            return forgive() - 1
+            return clear_exception() - 1
     elif at == 0:
         if kind == g.tensor_type or kind == g.float_type or kind == g.int_type:
             return -1

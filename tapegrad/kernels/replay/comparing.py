@@ -12,7 +12,7 @@ from tapegrad.kernels.replay.matching import (
     is_followed,
     matched_comparison,
 )
-from tapegrad.kernels.replay.operands import code_of, in_force, number_as
+from tapegrad.kernels.replay.operands import code_of, in_force, left, number_as
 from tapegrad.kernels.replay.unrecorded import without_history
 from tapegrad.kernels.replay.watching import is_recorded, listing, trace_comparison
 
@@ -49,9 +49,9 @@ def compare_numbers(a: int, b: int, which: int) -> int:
         code = code_of_number(b, followed)
     kind = code & 0xFF
     if kind == 0 or kind >= COMPLEX or write_number(numbers, a, code, followed) == 0:
-        return UNHANDLED
+        return left()
     if write_number(numbers + 8, b, code, followed) == 0:
-        return UNHANDLED
+        return left()
     p, q, found = f64(numbers)[0], f64(numbers)[1], 0
     if code & 1 == 0:
         p, q = f32(numbers)[0], f32(numbers)[2]

@@ -6,7 +6,7 @@ All else is left to the methods in Python.
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
 from tapegrad.kernels.replay.matching import compute_expected, expected_number, is_followed
-from tapegrad.kernels.replay.operands import code_of, in_force, is_deferred
+from tapegrad.kernels.replay.operands import code_of, in_force, is_deferred, left
 from tapegrad.kernels.replay.unrecorded import without_history
 
 
@@ -229,7 +229,7 @@ def answered(function: int, args: int, names: int) -> int:
         elif is_option(x) == 0 and obj(x).type != g.ndarray_type and obj(x).type != g.float64_type:
             x = 0
         if x == 0:
-            return UNHANDLED
+            return left()
         i64(values)[q] = x
     found = call(g.call_with, function, values, count, names)
     if found == 0:

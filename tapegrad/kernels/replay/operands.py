@@ -82,11 +82,11 @@ def position(tape: int, x: int) -> int:
     i64(args)[0], i64(args)[1] = tape, x
     found = call(g.vectorcall, g.load, args, 2, 0)
     if found == 0:
-        forgive()
+        clear_exception()
     return found
 
 
-def forgive() -> int:
+def clear_exception() -> int:
     """Clear an error of importing an operand: Python will do it again, and say it; an interrupt stays set."""
     g = i64(shared())
     if call(g.error_matches, g.exception) & 0xFFFFFFFF != 0:
