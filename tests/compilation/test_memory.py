@@ -382,6 +382,10 @@ def test_packed_values(size, dtype):
     assert packed.nbytes() == sum(x.nbytes for x in given)
     packed[1] = kept = np.ones(3)
     assert packed[1] is kept and not packed.is_packed(1)
+    packed[1] = kept = np.zeros(2)
+    assert packed[1] is kept and len([*packed.alone(2)]) == 1 + (not packed.is_packed(0))
+    packed.room(1, np.zeros(3))[...] = 7
+    assert (packed[1] == 7).all() and not any(x is kept for x in packed.alone())
 
 
 @pytest.mark.parametrize(
@@ -602,6 +606,8 @@ def test_columns_of_objects(more):
     column[1], column[2], other[3] = objects[4], column[2], objects[5]
     assert column[1] is objects[4] and column[2] is objects[2] and column[3] is objects[3]
     assert other[1] is objects[1] and other[3] is objects[5]
+    assert [*column.unlike(objects[2])] == [k for k in range(len(column)) if column[k] is not objects[2]]
+    assert [*Column().unlike(None)] == []
 
 
 def test_small_arrays_among_the_operands_of_very_many_operations_are_packed():
@@ -619,6 +625,10 @@ def test_small_arrays_among_the_operands_of_very_many_operations_are_packed():
         found[0][...] = 5.0
         assert sources[1].value[0] == (0.0 if are_many else 5.0)
         again = copy.copy(sources)
+        sources[1] = sources[1]
+        assert sources.has_packed(sources[1].value) is are_many and len(sources) == len(given) + 1
+        sources[1], sources[5] = Source(FIXED, 3), Source(FIXED, 4)
+        assert [sources[k] for k in (1, 5, -1)] == [Source(FIXED, k) for k in (3, 4, 2)]
         sources[0] = Source(LIVE, x)
         assert sources[0].value is x and (again[0].value == 5.0).all()
         assert not any(again.has_packed(source.value) for source in again)
@@ -654,7 +664,7 @@ def test_how_operations_were_called_is_kept_once_for_all_that_were_called_alike(
         if type(call.args[0]) is Several:
             assert found.args[0].kind is call.args[0].kind
     alone = sum(1 for call in expected if any(type(x) in (Several, float) for x in call.args))
-    assert len({id(x) for x in events._more.values()}) <= alone + 2 * len(calls)
+    assert len({id(x) for x in events._more}) <= alone + 2 * len(calls)
     events[0] = events[0]._replace(call=None)
     assert events[0].call is None and events[len(calls) + 1].call == expected[len(calls) + 1]
 

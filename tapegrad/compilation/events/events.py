@@ -192,6 +192,11 @@ class Column:
         number = self._number(x)
         self._numbers.append(number)
 
+    def unlike(self, x: Any) -> Iterator[int]:
+        """Give the numbers of those that are another object."""
+        others = np.array([y is not x for y in self._table], bool)
+        return map(int, np.flatnonzero(others[np.asarray(self._numbers)]))
+
     def settle(self) -> None:
         """Know no more which objects there are, so that those that come have places of their own."""
         self._known = {}
@@ -210,38 +215,55 @@ class Sources:
     """Operands that are neither arguments nor results; small arrays are packed where there are very many."""
 
     def __init__(self, are_many: bool = False) -> None:
-        self._entries: list[Any] = []  # of an array that is live it alone, or its number among those packed
+        self._places = array("i")  # of each its number among those packed, or from -1 down among the others
+        self._others: list[Any] = []  # of an array that is live it alone
         self._packed = Packed() if are_many else None
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Source]:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, k: int) -> Source:
-        found = self._entries[k]
-        if type(found) is Source:
-            return found
-        return Source(LIVE, found if self._packed is None or type(found) is not int else self._packed[found])
+        place = self._places[k]
+        if place >= 0:
+            assert self._packed is not None
+            return Source(LIVE, self._packed[place])
+        found = self._others[~place]
+        return found if type(found) is Source else Source(LIVE, found)
 
     def __setitem__(self, k: int, source: Source) -> None:
-        is_array = source.kind == LIVE and type(source.value) is np.ndarray
-        self._entries[k] = source.value if is_array else source
+        place, is_array = self._places[k], source.kind == LIVE and type(source.value) is np.ndarray
+        if place < 0:
+            self._others[~place] = source.value if is_array else source
+        elif is_array and self._packed is not None:
+            self._packed[place] = source.value
+        else:
+            self._add(source)
+            self._places[k] = self._places.pop()
 
     def __copy__(self) -> Sources:
         out = Sources()
-        out._entries = [self[k].value if type(x) is int else x for k, x in enumerate(self._entries)]
+        out._places = array("i", range(-1, -len(self) - 1, -1))
+        out._others = [
+            self[k].value if place >= 0 else self._others[~place] for k, place in enumerate(self._places)
+        ]
         return out
 
     def append(self, source: Source) -> None:
         """Add an operand."""
         kind, x = source
         packed = self._packed
-        self._entries.append(source)
         if packed is not None and kind == LIVE and type(x) is np.ndarray and x.ndim and is_packable(x):
-            self._entries[-1] = len(packed)
+            self._places.append(len(packed))
             packed.append(x)
+        else:
+            self._add(source)
+
+    def _add(self, source: Source) -> None:
+        self._places.append(~len(self._others))
+        self._others.append(source)
 
     def has_packed(self, x: Any) -> bool:
         """Whether this is an array that was packed, of which the memory is that operand's alone."""
@@ -274,7 +296,7 @@ class Events(Sequence[Event]):
         self.sources = Sources(are_many)
         self.addresses = array("q")
         self._starts, self._operands = array("i", [0]), array("i")  # see `places`
-        self._more: dict[int, tuple[Any, ...]] = {}  # what there is to say besides, of some
+        self._more = Column()  # what there is to say besides
         self._alike: dict[Any, tuple[Any, ...]] = {}  # those of these that several have, by what tells them
         self._latest: tuple[int, tuple[Source, ...]] = -1, ()  # operands that were asked for
         self.add_operand = self._operands.append  # of the next operation, by its place
@@ -307,7 +329,7 @@ class Events(Sequence[Event]):
             ]
             operands = tuple(found)
             self._latest = k, operands
-        more = self._more.get(k, NO_MORE)
+        more = self._more[k]
         if more[1] is not None:
             more = more[0], self._with_sources(k, more[1]), *more[2:]
         return Event._make((self.ops[k], operands, self.attrs[k], self.values[k], *more))
@@ -318,27 +340,26 @@ class Events(Sequence[Event]):
 
     def is_plain(self, k: int) -> bool:
         """Whether an operation has no attributes, and there is but how it was called to say of it besides."""
-        more = self._more.get(k)
-        return not self.attrs[k] and (more is None or (more[0], *more[2:]) == PLAIN)
+        more = self._more[k]
+        return not self.attrs[k] and (more is NO_MORE or (more[0], *more[2:]) == PLAIN)
 
     def call(self, k: int) -> Called | None:
         """How an operation was called."""
-        more = self._more.get(k)
-        return None if more is None or more[1] is None else self._with_sources(k, more[1])
+        call = self._more[k][1]
+        return None if call is None else self._with_sources(k, call)
 
     def function(self, k: int) -> Callable[..., Any] | None:
-        """The function that was called for an operation, if there is one."""
-        more = self._more.get(k)
-        return None if more is None or more[1] is None else more[1].function
+        """The function that was called for an operation, if there is one; behind the last one none is."""
+        call: Called | None = self._more[k][1] if k < len(self) else None
+        return None if call is None else call.function
 
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""
-        more = self._more.get(k)
-        return more is None or more[2]
+        return bool(self._more[k][2])
 
     def unusual(self) -> Iterator[tuple[int, Event]]:
         """Give the operations of which there is more to say, with their numbers."""
-        return ((k, self._event(k)) for k in sorted(self._more))
+        return ((k, self._event(k)) for k in self._more.unlike(NO_MORE))
 
     def append(self, event: Event) -> None:
         """Add an operation."""
@@ -354,6 +375,7 @@ class Events(Sequence[Event]):
         self.ops.append(op)
         self.attrs.append(attrs)
         self.values.append(value)
+        self._more.append(NO_MORE)
 
     def bring(self, source: Source) -> int:
         """The place of an operand that is neither argument nor result."""
@@ -374,7 +396,7 @@ class Events(Sequence[Event]):
         if call is not None:
             more = more[0], call.replaced(lambda x: self._taken(k, call.events, x)), *more[2:]
         elif more == NO_MORE:
-            self._more.pop(k, None)
+            self._more[k] = NO_MORE
             return
         key = _key_of(more)
         self._more[k] = more if key is None else self._alike.setdefault(key, more)
@@ -404,10 +426,10 @@ class Events(Sequence[Event]):
         return call.replaced(source)
 
     def settle(self) -> None:
-        """Know the numbers of operations anew, as what they lie beside has gone: it may go as a whole."""
-        self._more = dict(zip(array("q", self._more), self._more.values(), strict=True))
+        """Have no room for more operations."""
         self.ops.settle()
         self.attrs.settle()
+        self._more.settle()
 
     def copy(self) -> Events:
         """Return the same operations, of which others may be said."""

@@ -150,6 +150,7 @@ class Learner:
         held, words[layout.TRACE_MOST] = MOST_BYTES - words[layout.TRACE_BYTES], 0
         for place in self._brought:
             listing.keep(place, kept)
+        self._brought.clear()
         return Trace(
             listing,
             self._calls,

@@ -52,7 +52,7 @@ CALLED = "it calls {} (a Function, a solver of tapegrad.scipy or a function of t
 WRITTEN = "a Tensor was written to that is an argument, from outside, or shares its memory"
 RETURNED = "it returned {}, which is no result of an operation on its arguments"
 NOWHERE = -1  # instead of the number of an event
-MANY = 1 << 16  # operations whose values are much, once others have copies of them
+MANY = 1 << 14  # operations whose values are much, once others have copies of them
 MOST_NUMBERS = 256  # of Python's, of which each is known once
 
 
@@ -128,8 +128,8 @@ class Trace(NamedTuple):
             known.add(serial, at, len(events) - 1)
             events.addresses.append(handle)
         events.settle()
-        for k, called in self.calls.items():
-            n = numbers[k]
+        for k in [*self.calls]:
+            n, called = numbers[k], self.calls.pop(k)  # of which none is kept while a program is made
             if n == NOWHERE:
                 continue
             events[n] = events[n]._replace(call=_with_sources(called, known))

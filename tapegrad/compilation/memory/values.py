@@ -26,6 +26,7 @@ LINE = 64  # bytes of the processor's cache that are read at once
 
 
 NUMBERS = np.number, np.bool_, float
+GONE: Any = object()  # instead of an array that is kept no more
 Form = tuple[tuple[int, ...], np.dtype]  # shape and dtype
 
 
@@ -106,13 +107,13 @@ class Sheet:
 class Packed:
     """As `Values`, of long programs: arrays that exist while somebody has them.
 
-    So nothing may know them by their ids. For each number there is a word: a form and a place; or -1 where an
-    array is kept as it is, such as a view.
+    So nothing may know them by their ids. For each number there is a word: a form and a place; or from -1 on
+    downwards which of the arrays it is that are kept as they are, such as views.
     """
 
     def __init__(self) -> None:
         self._words = array("q")
-        self._arrays: dict[int, Any] = {}  # that are kept as they are
+        self._arrays: list[Any] = []  # that are kept as they are, or GONE
         self._forms: list[Form] = []
         self._known: dict[Form, int] = {}  # their numbers
         self._sheets: list[Sheet | None] = []
@@ -133,7 +134,7 @@ class Packed:
             return found
         word = self._words[k]
         if word < 0:
-            return self._arrays[k]
+            return self._arrays[~word]
         sheet: Any = self._sheets[word >> SHEET_BITS & SHEETS]
         if sheet.seen is not None and (found := sheet.seen.get(word & WITHIN)) is not None:
             return found
@@ -152,7 +153,11 @@ class Packed:
             if x.base is memory and abi.address(x) == sheet.at + at:
                 return  # as it is there
         self._latest = -1, None
-        self._words[k], self._arrays[k] = -1, x
+        if word < 0:
+            self._arrays[~word] = x
+        else:
+            self._words[k] = ~len(self._arrays)
+            self._arrays.append(x)
 
     def __copy__(self) -> Packed:
         """The same arrays; those that are added have their places elsewhere."""
@@ -168,21 +173,19 @@ class Packed:
 
     def append(self, x: Any) -> None:
         """Have an array or number, if it can be packed a copy."""
-        k = len(self._words)
-        self._words.append(-1)
         if isinstance(x, NUMBERS):
             x = np.asarray(x)
+        k = len(self._words)
+        self.keep(x)
         if type(x) is np.ndarray and is_packable(x):
             self._find_room(k, x)
             _, sheet, at = self._place(self._words[k])
             sheet.memory[at : at + x.nbytes] = x.tobytes()
-        else:
-            self._arrays[k] = x
 
     def keep(self, x: Any) -> Any:
         """As of `Values`."""
-        self._arrays[len(self._words)] = x
-        self._words.append(-1)
+        self._words.append(~len(self._arrays))
+        self._arrays.append(x)
         return x
 
     def beside(self, x: np.ndarray) -> np.ndarray:
@@ -213,7 +216,7 @@ class Packed:
         """As of `Values`: the same while somebody has it, and no other array is of the same one."""
         word = self._words[k]
         if word < 0:
-            return self._arrays[k]  # type: ignore[no-any-return]
+            return self._arrays[~word]  # type: ignore[no-any-return]
         (shape, dtype), sheet, at = self._place(word)
         if sheet.seen is None:
             sheet.seen = WeakValueDictionary()
@@ -249,11 +252,12 @@ class Packed:
 
     def alone(self, end: int | None = None) -> Iterable[np.ndarray]:
         """As of `Values`."""
-        return [x for k, x in self._arrays.items() if end is None or k < end]
+        words = np.array(self._words[:end], np.int64)
+        return [self._arrays[k] for k in (~words[words < 0]).tolist()]
 
     def kinds(self) -> set[str]:
         """As of `Values`."""
-        return {dtype.char for _, dtype in self._forms} | {x.dtype.char for x in self._arrays.values()}
+        return {dtype.char for _, dtype in self._forms} | {x.dtype.char for x in self.alone()}
 
     def nbytes(self) -> int:
         """As of `Values`."""
@@ -262,7 +266,7 @@ class Packed:
             places[places >= 0] >> PLACE_BITS, minlength=len(self._forms)
         ).tolist()
         sizes: list[int] = [math.prod(shape) * dtype.itemsize for shape, dtype in self._forms]
-        alone: int = sum(x.nbytes for x in self._arrays.values() if abi.owner_of(x) is x)
+        alone: int = sum(x.nbytes for x in self.alone() if abi.owner_of(x) is x)
         return alone + sum(n * size for n, size in zip(counts, sizes, strict=True))
 
     def trim(self) -> None:
@@ -308,8 +312,11 @@ class Packed:
         number = self._known.setdefault(form, len(self._forms))
         if number == len(self._forms):
             self._forms.append(form)
-        self._words[k] = number << PLACE_BITS | place
-        self._arrays.pop(k, None)
+        before, self._words[k] = self._words[k], number << PLACE_BITS | place
+        if before < 0:
+            self._arrays[~before] = GONE
+            if ~before == len(self._arrays) - 1:
+                self._arrays.pop()
         self._latest = -1, None
 
     def _know(self, sheet: Sheet) -> int:

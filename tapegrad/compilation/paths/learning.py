@@ -207,6 +207,8 @@ class Learning:
     def _make(self, trace: Trace, history: History) -> None:
         """Make a path, unless it is known."""
         paths, self.attempts = self.matcher.paths, self.attempts + 1
+        if is_long(len(trace.listing)):
+            trim()  # what recorded calls have left
         events, result = trace.events(history, self.runs_python)
         for k, event in events.unusual():
             if event.order is not None:
@@ -219,10 +221,12 @@ class Learning:
         self.reason, self.known = "", 0
         large = is_long(len(events)) or not all(event.known for _, event in events.unusual())
         if large:
-            trim()  # what recorded calls have left
+            trim()  # what the listing has left
         given = (trace.arguments.pop(0) for _ in trace.histories)  # each copied, and let go of
         passing = [at for at, x in trace.originals.items() if self.runs_python and x() is None]
         program = Program(events, given, [path.program for path in paths], passing=passing)
+        if large:
+            trim()
         self.matcher.add(Path(program, result, self.wait))
         if large:
             trim()

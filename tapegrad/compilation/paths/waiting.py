@@ -48,10 +48,10 @@ class Waiting:
             return
         self._patience = min(2 * self._patience, MOST_CALLS)
         self._before_calls(None)
-        for rows in self._rows:
-            rows.wait(self.expect)
         if all(self._program.exact):  # else Python computes some, of which a later call may compute none
             self._program.values.give_back()
+        for rows in self._rows:
+            rows.wait(self.expect)
         trim()
 
     def _before_calls(self, function: Any) -> None:

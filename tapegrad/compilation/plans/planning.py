@@ -108,12 +108,22 @@ class Planning:
         """Make the plan."""
         is_long = memory.is_long(len(self._program.events))
         if is_long:
+            self._let_go()
             memory.trim()  # what making the program has left, and calls since
         try:
             return self._made_one()
         finally:
             if is_long:
                 memory.trim()
+
+    def _let_go(self) -> None:
+        """Give back what a call has computed that waits for the plan, and nobody has seen, but the result."""
+        program = self._program
+        if self._wait and self._begin == 0 and all(program.exact):
+            result = program.values[self._result]
+            kept = result.copy()
+            program.values.give_back()
+            result[...] = kept
 
     def _made_one(self) -> bool:
         """Make the plan, or know why there is none."""

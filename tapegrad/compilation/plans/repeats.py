@@ -117,10 +117,8 @@ class Reading:
         Of tokens below their number.
     first
         The first access of each row, and behind the last row their number; a row of no form has none.
-    address, span
-        Of each access, and how many bytes it has: these and what follows are there once sources are found.
-    is_write, is_truth
-        Of each access; a truth value is a byte.
+    address
+        Of each access: this and what follows are there once sources are found.
     source
         Of what is read the row that has given it, as a whole, or OUTSIDE; of what is written the row itself.
         Where others have given parts of it the latest row.
@@ -139,20 +137,21 @@ class Reading:
         self.parts = parts
         self.count = sum(part.end - part.begin for part in parts)
         self.forms: list[Form] = []
-        self._known: list[tuple[np.ndarray, ...]] = []  # of each part, see `_forms`
         tokens, counts = zip(*map(self._forms, parts), strict=True)
         self.tokens = np.concatenate(tokens).astype(COUNT)
+        self._written = np.array([written_by(form) for form in self.forms], np.int8)
+        self._spans = np.zeros((len(self.forms), layout.ROW_OPERANDS), SPAN)
+        self._truths = np.zeros(self._spans.shape, bool)
+        for k, form in enumerate(self.forms):
+            self._spans[k, : len(form.kinds)] = spans_of(form)
+            self._truths[k, : len(form.kinds)] = [kind == "?" for kind in form.kinds]
         self._alone = np.flatnonzero(self.tokens < 0)
         self.tokens[self._alone] = len(self.forms) + np.arange(len(self._alone), dtype=COUNT)
         self.first = np.zeros(self.count + 1, COUNT)
         np.cumsum(np.concatenate(counts), dtype=COUNT, out=self.first[1:])
 
     def _forms(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of rows, and how many accesses each has.
-
-        Which form a row has, and of each form what it writes, which operands are truth values and how many
-        bytes they have is noted.
-        """
+        """The tokens of rows, and how many accesses each has."""
         rows, begin, end, _ = part
         starts = np.frombuffer(rows.starts, np.int32)[begin:end]
         at, which = np.unique(rows.table[starts + layout.ROW_FORM], return_inverse=True)
@@ -161,33 +160,21 @@ class Reading:
         number = np.where(ours, len(self.forms) + np.cumsum(ours) - 1, -1)
         self.forms += [form for form in forms if is_small(form)]
         counted = np.where(ours, [form.key[layout.FORM_COUNT] for form in forms], 0)
-        written = np.array([written_by(form) for form in forms])
-        kinds = [form.kinds.ljust(layout.ROW_OPERANDS)[: layout.ROW_OPERANDS] for form in forms]
-        truths = np.array([[kind == "?" for kind in each] for each in kinds])
-        spans = np.zeros(truths.shape, COUNT)
-        for form, known, span in zip(forms, ours, spans, strict=True):
-            if known:
-                span[: len(form.kinds)] = spans_of(form)
         tokens, counts = number[which], counted[which]
         for k in np.flatnonzero([known and is_sum(form) for form, known in zip(forms, ours, strict=True)]):
             if forms[k].key[0] == layout.BY_LOOP:  # which is a sum if it adds to what it reads
                 mine = np.flatnonzero(which == k)
                 places = starts[mine] + layout.ROW_PLACES
-                mine = mine[rows.table[places] != rows.table[places + written[k]]]
+                mine = mine[rows.table[places] != rows.table[places + written_by(forms[k])]]
                 tokens[mine], counts[mine] = -1, 0
-        self._known.append((which.astype(COUNT), written, truths, spans))
         background.pause()
         return tokens, counts
 
-    def _read_accesses(self) -> None:
-        """Note what each row reads and writes, of some rows at a time."""
-        n = int(self.first[-1])
-        self.address, self.span = np.empty(n, np.int64), np.empty(n, SPAN)
-        self.is_write, self.is_truth = np.empty(n, bool), np.empty(n, bool)
+    def _read_addresses(self) -> None:
+        """Note where each row reads and writes, of some rows at a time."""
+        self.address = np.empty(int(self.first[-1]), np.int64)
         before = 0
-        for (rows, begin, end, _), (which, written, truths, spans) in zip(
-            self.parts, self._known, strict=True
-        ):
+        for rows, begin, end, _ in self.parts:
             starts = np.frombuffer(rows.starts, np.int32)
             for k in range(begin, end, SOME_ROWS):
                 background.pause()
@@ -196,12 +183,20 @@ class Reading:
                 local = np.repeat(some, np.diff(first))
                 mine = slice(int(first[0]), int(first[-1]))
                 operand = np.arange(mine.start, mine.stop) - self.first[local + (before - begin)]
-                of = which[local - begin]
-                self.span[mine], self.is_truth[mine] = spans[of, operand], truths[of, operand]
                 self.address[mine] = rows.table[starts[local] + layout.ROW_PLACES + operand]
-                self.is_write[mine] = operand == written[of]
             before += end - begin
-        self._known.clear()
+
+    def _rows(self, accesses: np.ndarray) -> np.ndarray:
+        """The rows of accesses."""
+        return np.searchsorted(self.first, accesses, "right") - 1
+
+    def looks(
+        self, accesses: np.ndarray, rows: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How many bytes accesses, of such rows, have, which of them write, and which are of truth values."""
+        rows = self._rows(accesses) if rows is None else rows
+        token, operand = self.tokens[rows], accesses - self.first[rows]
+        return self._spans[token, operand], self._written[token] == operand, self._truths[token, operand]
 
     def find_sources(self, outputs: Sequence[tuple[int, int]]) -> bool:
         """Find what gives each number, and what outputs are; False where rows share too much memory.
@@ -209,13 +204,13 @@ class Reading:
         What other rows write to counts as read before, as they may leave some of it as it is. Outputs are
         read behind all.
         """
-        self._read_accesses()
+        self._read_addresses()
         others = [(*x, self.count, False) for x in outputs if x[0] < x[1]]
         for low, high, k, writes in self._touched():
             others += [(low, high, k, write) for write in ((False, True) if writes else (False,))]
         n = len(self.address)
         self.source, self.is_shared = np.empty(n, COUNT), np.zeros(n, bool)
-        self.computed: list[np.ndarray] = []
+        self.computed: list[tuple[np.ndarray, np.ndarray]] = []
         self.others: list[tuple[np.ndarray, np.ndarray]] = []
         self.pieces: list[tuple[np.ndarray, np.ndarray]] = []
         lows, highs, by, writing = (np.array(x) for x in zip(*others, strict=True))
@@ -233,7 +228,7 @@ class Reading:
 
         No access, nor what is between lows and highs, is on both sides of one.
         """
-        most, every = int(self.span.max(initial=0)), max(SOME_ACCESSES // SAMPLES, 1)
+        most, every = int(self._spans.max(initial=0)), max(SOME_ACCESSES // SAMPLES, 1)
         sampled = np.sort(self.address[::every])[:: SOME_ACCESSES // every]
         found = [0]
         for edge in sampled[1:].tolist():
@@ -241,7 +236,8 @@ class Reading:
             while edge > before:
                 before = edge
                 near = np.flatnonzero((self.address < edge) & (self.address > edge - most))
-                ends = self.address[near] + self.span[near], highs[lows < edge]
+                spans, *_ = self.looks(near)
+                ends = self.address[near] + spans, highs[lows < edge]
                 edge = max(int(x.max(initial=edge)) for x in ends)
             found += [edge] if edge > found[-1] else []
         return [*found, np.iinfo(np.int64).max]
@@ -253,11 +249,12 @@ class Reading:
         n = len(mine)
         if not n + len(lows):
             return True
+        rows = self._rows(mine)
+        spans, written, truths = self.looks(mine, rows)
         at = np.concatenate([self.address[mine], lows])
-        end = np.concatenate([self.address[mine] + self.span[mine], highs])
-        rows = np.searchsorted(self.first, mine, "right") - 1
+        end = np.concatenate([self.address[mine] + spans, highs])
         row = np.concatenate([rows, by]).astype(COUNT)
-        is_write = np.concatenate([self.is_write[mine], writing])
+        is_write = np.concatenate([written, writing])
         order = np.lexsort((2 * row + is_write, at)).astype(COUNT)
         reach = np.maximum.accumulate(end[order])
         first = np.concatenate([np.ones(1, bool), at[order[1:]] >= reach[:-1]])
@@ -270,8 +267,8 @@ class Reading:
         latest = _latest(first, is_write[order])
         source[order] = np.where(latest >= 0, row[order[latest]], OUTSIDE)
         begun = order[first & is_write[order] & ~shared]
-        begun = mine[begun[begun < n]]
-        self._note_computed(self.address[begun], self.span[begun], self.is_truth[begun])
+        begun = begun[begun < n]
+        self._note_computed(self.address[mine[begun]], spans[begun], truths[begun])
         partly = np.zeros(len(order), bool)
         mixed = order[shared]
         if len(mixed):
@@ -286,7 +283,7 @@ class Reading:
 
     def _note_computed(self, address: np.ndarray, span: np.ndarray, is_truth: np.ndarray) -> None:
         """Know where doubles are written before they are read."""
-        self.computed.append(np.stack([address[~is_truth], span[~is_truth]]))
+        self.computed.append((address[~is_truth], span[~is_truth].astype(SPAN)))
 
     def _split(
         self, known: np.ndarray, mixed: np.ndarray, low: np.ndarray, high: np.ndarray, row: np.ndarray,
@@ -322,7 +319,8 @@ class Reading:
         self.pieces.append((access[of_part], given[of_part]))
         begun = order[first & write[which[order]]]
         begun = begun[access[begun] < len(self.address)]
-        self._note_computed(edges[piece[begun]], np.diff(edges)[piece[begun]], self.is_truth[access[begun]])
+        *_, truths = self.looks(access[begun])
+        self._note_computed(edges[piece[begun]], np.diff(edges)[piece[begun]], truths)
         return True
 
     def _touched(self) -> Iterator[tuple[Address, Address, int, bool]]:
@@ -334,7 +332,7 @@ class Reading:
 
     def forget(self) -> None:
         """Keep of accesses but where they are and what gives them."""
-        del self.span, self.is_write, self.is_truth, self.is_shared, self.others, self.pieces, self.tokens
+        del self.is_shared, self.others, self.pieces, self.tokens
 
     def locate(self, k: int) -> tuple[Part, int]:
         """Return which part a row is of, and its number in the table."""

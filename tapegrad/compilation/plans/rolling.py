@@ -86,8 +86,7 @@ class Loop:
                  (reading.source, reading.address))  # fmt: skip
         self.sources, self.addresses = found
         self.repeat, self.steps = repeat, reading.first[begin : begin + period + 1] - first
-        known = reading.is_truth, reading.span
-        self.is_truth, self.spans = (x[first:end].copy() for x in known)  # so that the whole may go
+        self.spans, _, self.is_truth = reading.looks(np.arange(first, end))
         shared = reading.is_shared[first : first + turns * count].reshape(turns, count)
         self.is_shared = np.logical_or.reduce(shared)
         self.forms = [reading.forms[k] for k in reading.tokens[begin : begin + period]]
@@ -347,7 +346,9 @@ def _find_loops(reading: Reading, repeats: Sequence[Repeat]) -> np.ndarray:
 
 def _asked(reading: Reading, inside: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
     """What rows by themselves and outputs read: which rows have given it, and where."""
-    alone = np.repeat(inside[: reading.count] == OUTSIDE, np.diff(reading.first)) & ~reading.is_write
+    alone = np.flatnonzero(np.repeat(inside[: reading.count] == OUTSIDE, np.diff(reading.first)))
+    _, written, _ = reading.looks(alone)
+    alone = alone[~written]
     return [*reading.others, (reading.source[alone], reading.address[alone])]
 
 
