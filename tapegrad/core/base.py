@@ -564,10 +564,10 @@ def decide(function: Callable[..., Any], *operands: Any, seen: list[Any] | None 
     matcher = next(filter(None, map(matcher_of, operands)), None) if expected else None
     if matcher is not None:
         return matcher.decide(function, operands, seen)
-    return told(function, operands, seen)
+    return call_on_values(function, operands, seen)
 
 
-def told(function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
+def call_on_values(function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
     """Return what a function tells of values, as they are."""
     values = [*map(value_of, operands)]
     if seen is not None:

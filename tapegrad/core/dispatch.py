@@ -230,16 +230,16 @@ def timed(name: str | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]
 
 
 def _applied(
-    op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, is_told: bool = False
+    op: Primitive, operands: Sequence[Operand], attrs: Attributes | None, is_quiet: bool = False
 ) -> Handle:
-    """Compute an op and record it; of errors of numbers that are told already NumPy is not to tell again."""
+    """Compute an op and record it; errors of numbers are not reported where they were before (`is_quiet`)."""
     if len(operands) == 1 and isinstance(operands[0], Handle):
         values = [operands[0]._v]
     else:
         operands = [x if isinstance(x, Handle) else operand(x, op.name) for x in operands]
         values = [x._v if isinstance(x, Handle) else x for x in operands]
     try:
-        if is_told:
+        if is_quiet:
             with np.errstate(all="ignore"):
                 value = forward.value(op, values, attrs)
         else:
@@ -569,11 +569,11 @@ def note_order(x: Handle, order: Callable[..., Any]) -> None:
         matcher.note_order(x, order)
 
 
-def note_told(x: Handle, words: str) -> None:
+def note_warning(x: Handle, words: str) -> None:
     """Note on what has just been computed in which words the operation warns of invalid values."""
     matcher = in_force("matcher")
     if matcher is not None:
-        matcher.note_told(x, words)
+        matcher.note_warning(x, words)
 
 
 def note_value() -> None:

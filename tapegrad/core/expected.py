@@ -96,7 +96,7 @@ class Matcher(Protocol):
     def note_order(self, x: Handle, order: Callable[..., Any]) -> None:
         """Take note of what tells the places of elements that the latest operation took, by their values."""
 
-    def note_told(self, x: Handle, words: str) -> None:
+    def note_warning(self, x: Handle, words: str) -> None:
         """Take note of the words in which the latest operation warns of invalid values."""
 
     def note_value(self) -> None:

@@ -37,7 +37,7 @@ from tapegrad.core.dispatch import (
     is_compared,
     misfit,
     note_flat,
-    note_told,
+    note_warning,
     position_of_leaf,
     sequence,
     with_metadata,
@@ -295,22 +295,22 @@ def constant_value(x: Operand) -> Any:
     return constant_of(np.positive, x) if is_compared() else value_of(x)
 
 
-def constant_of(function: Callable[..., Any], *operands: Operand, told: str = "") -> Any:
+def constant_of(function: Callable[..., Any], *operands: Operand, warning: str = "") -> Any:
     """Return what one of `OF_VALUES`, or a ufunc, gives; of Tensors a Tensor, where a program compares.
 
-    Of invalid values it warns in the words `told`, if there are some, however NumPy handles them.
+    Of invalid values it warns in the words `warning`, if there are some, however NumPy handles them.
     """
     compared = is_compared() and any(map(is_tensor, operands))
     known = expect_flat(function, operands) if compared else None
     if known is not None:
         return known
     values = [value_of(x) for x in operands]
-    found = computed_with_warning(told, function, values) if told else function(*values)
+    found = computed_with_warning(warning, function, values) if warning else function(*values)
     if not compared:
         return found
     found = note_flat(wrap(as_tape_value(found)), function, operands)
-    if told:
-        note_told(found, told)
+    if warning:
+        note_warning(found, warning)
     return found
 
 

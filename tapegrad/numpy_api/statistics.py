@@ -228,7 +228,7 @@ def _ones(count: np.ndarray, words: str) -> np.ndarray:
 
     In a program it is a quotient, whose error of numbers tells of that.
     """
-    return constant_of(np.divide, count, count, told=words)
+    return constant_of(np.divide, count, count, warning=words)
 
 
 def _over(total: Tensor, count: np.ndarray, words: str) -> TensorOrArray:

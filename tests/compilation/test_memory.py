@@ -602,7 +602,7 @@ def test_columns_of_objects(more):
     assert len(column) == len(objects) + 3
     assert all(x is y for x, y in zip(column, (*objects, *objects[:3]), strict=True))
     other = copy.copy(column)
-    column.settle()
+    column.trim()
     column[1], column[2], other[3] = objects[4], column[2], objects[5]
     assert column[1] is objects[4] and column[2] is objects[2] and column[3] is objects[3]
     assert other[1] is objects[1] and other[3] is objects[5]

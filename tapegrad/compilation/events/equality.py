@@ -57,7 +57,7 @@ def is_same(x: Event, y: Event) -> bool:
     """Whether two events are the same, but for the numbers and arrays that a call brings."""
     if x.op is not y.op or len(x.operands) != len(y.operands) or not alike(x.attrs, y.attrs):
         return False
-    if (x.writes, x.is_view, x.several, x.told) != (y.writes, y.is_view, y.several, y.told):
+    if (x.writes, x.is_view, x.several, x.warning) != (y.writes, y.is_view, y.several, y.warning):
         return False
     if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
         return False

@@ -144,7 +144,7 @@ class Event(NamedTuple):
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
     A view may be one of `several` that one call made. Places of elements may be told by a function of the
-    operand, their `order`. Of an invalid value the operation warns in the words `told`, if there are some.
+    operand, their `order`. Of an invalid value the operation warns in the words `warning`, if there are some.
     """
 
     op: Any  # a Primitive, or Passive
@@ -157,7 +157,7 @@ class Event(NamedTuple):
     writes: int | None = None
     several: bool = False
     order: Callable[..., Any] | None = None
-    told: str = ""
+    warning: str = ""
 
 
 class Column:
@@ -197,7 +197,7 @@ class Column:
         others = np.array([y is not x for y in self._table], bool)
         return map(int, np.flatnonzero(others[np.asarray(self._numbers)]))
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         """Know no more which objects there are, so that those that come have places of their own."""
         self._known = {}
         self._numbers = self._numbers[:]  # without room for more
@@ -425,11 +425,11 @@ class Events(Sequence[Event]):
 
         return call.replaced(source)
 
-    def settle(self) -> None:
+    def trim(self) -> None:
         """Have no room for more operations."""
-        self.ops.settle()
-        self.attrs.settle()
-        self._more.settle()
+        self.ops.trim()
+        self.attrs.trim()
+        self._more.trim()
 
     def copy(self) -> Events:
         """Return the same operations, of which others may be said."""

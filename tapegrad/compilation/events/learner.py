@@ -31,7 +31,16 @@ from tapegrad.compilation.events.passive import COMPARED, Operation, Passive, fl
 from tapegrad.compilation.events.traces import OUTSIDE, RETURNED, WRITTEN, Trace
 from tapegrad.compilation.memory.pages import KEPT
 from tapegrad.core import dispatch
-from tapegrad.core.base import ARRAY, Handle, is_array, is_constant, requires_grad, told, value_of, wrap
+from tapegrad.core.base import (
+    ARRAY,
+    Handle,
+    call_on_values,
+    is_array,
+    is_constant,
+    requires_grad,
+    value_of,
+    wrap,
+)
 from tapegrad.core.dispatch import COPIED, is_view_of
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import Storage
@@ -77,7 +86,7 @@ class Learner:
         self._writes: dict[int, History] = {}
         self._several: set[int] = set()
         self._orders: dict[int, Callable[..., Any]] = {}
-        self._told: dict[int, str] = {}
+        self._warnings: dict[int, str] = {}
         self._written = 0  # bytes that writes have given
         self._brought: list[int] = []  # places of what is no number of Python's, nor a Tensor with a history
         self._flat: dict[int, Flat] = {}  # by ids: Tensors without a history that were computed
@@ -157,7 +166,7 @@ class Learner:
             self._writes,
             self._several,
             self._orders,
-            self._told,
+            self._warnings,
             self._arguments,
             self._histories,
             held,
@@ -257,10 +266,10 @@ class Learner:
         if self._is_latest(x):
             self._orders[len(self.listing) - 1] = order
 
-    def note_told(self, x: Handle, words: str) -> None:
+    def note_warning(self, x: Handle, words: str) -> None:
         """Know in which words the latest operation warns of invalid values."""
         if self._is_latest(x):
-            self._told[len(self.listing) - 1] = words
+            self._warnings[len(self.listing) - 1] = words
 
     def _is_latest(self, x: Handle) -> bool:
         """Whether the operation listed last gave a Tensor."""
@@ -498,7 +507,7 @@ class Learner:
 
     def decide(self, function: Callable[..., Any], operands: Sequence[Any], seen: list[Any] | None) -> Any:
         """As of a `Matcher`, of values that are there."""
-        return told(function, operands, seen)
+        return call_on_values(function, operands, seen)
 
     def leave(self, why: str) -> None:
         """End nothing."""

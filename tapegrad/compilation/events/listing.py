@@ -84,7 +84,7 @@ class Listing:
 
     def history(self, k: int) -> History:
         """What tells the Tensor of a result."""
-        return _told(self._numbers[0][k].tolist(), LISTED_RESULT)
+        return _history_at(self._numbers[0][k].tolist(), LISTED_RESULT)
 
     def serials(self) -> np.ndarray:
         """Serials of the tapes of all results."""
@@ -160,12 +160,14 @@ def listed(objects: Sequence[Any], numbers: Sequence[int]) -> Listed:
         else:
             operands.append(_operand(second, numbers, LISTED_OPERANDS + 3))
     is_view, is_shadow = how & A_VIEW != 0, how & A_SHADOW != 0
-    return Listed(op, _told(numbers, LISTED_RESULT), value, operands, attrs, is_view, is_shadow, count == 0)
+    return Listed(
+        op, _history_at(numbers, LISTED_RESULT), value, operands, attrs, is_view, is_shadow, count == 0
+    )
 
 
 def _operand(x: Any, numbers: Sequence[int], at: int) -> Any:
-    return x if numbers[at + 2] < 0 else _told(numbers, at)
+    return x if numbers[at + 2] < 0 else _history_at(numbers, at)
 
 
-def _told(numbers: Sequence[int], at: int) -> History:
+def _history_at(numbers: Sequence[int], at: int) -> History:
     return History(*numbers[at : at + 3])

@@ -69,7 +69,7 @@ class Trace(NamedTuple):
         What told the Tensors that operations have written to, by their number.
     several
         The numbers of those that are one of several views.
-    orders, told
+    orders, warnings
         What tells the places of elements that operations take, and words of warnings, by their number.
     arguments, histories
         Values of the arguments, and what tells their Tensors.
@@ -86,7 +86,7 @@ class Trace(NamedTuple):
     writes: dict[int, History]
     several: set[int]
     orders: dict[int, Callable[..., Any]]
-    told: dict[int, str]
+    warnings: dict[int, str]
     arguments: list[np.ndarray]
     histories: list[History]
     held: int
@@ -103,7 +103,7 @@ class Trace(NamedTuple):
         used = _used(self.listing, self.kept, looks) if FLAT in self.listing.serials() else set()
         events = Events((), memory.is_long(_number_of_events(self.listing, used)))
         numbers = array("q")  # of events, by those of the operations listed
-        special = {*self.writes, *self.several, *self.orders, *self.told}
+        special = {*self.writes, *self.several, *self.orders, *self.warnings}
         for k, (objects, words) in enumerate(self.listing.taken()):
             background.pause()
             numbers.append(len(events))
@@ -127,7 +127,7 @@ class Trace(NamedTuple):
                 owners[serial, at] = len(events) - 1 if writes is None else writes
             known.add(serial, at, len(events) - 1)
             events.addresses.append(handle)
-        events.settle()
+        events.trim()
         for k in [*self.calls]:
             n, called = numbers[k], self.calls.pop(k)  # of which none is kept while a program is made
             if n == NOWHERE:
@@ -149,7 +149,7 @@ class Trace(NamedTuple):
         sources = tuple([_source(of.op, q, x, known) for q, x in enumerate(of.operands)])
         compared = of.history.serial == FLAT and not of.by_python and k not in self.calls
         call = _compared(of.op, sources) if compared else None
-        more = k in self.several, self.orders.get(k), self.told.get(k, "")
+        more = k in self.several, self.orders.get(k), self.warnings.get(k, "")
         return Event(of.op, sources, of.attrs, value, of.is_view, call, not of.is_shadow, writes, *more)
 
 
@@ -160,8 +160,8 @@ def _add_plain(events: Events, objects: Sequence[Any], words: Sequence[int], kno
         return False
     op, value, first, second = objects
     for q, x in ((0, first), (1, second))[:count]:
-        told = words[LISTED_OPERANDS + 3 * q : LISTED_OPERANDS + 3 * q + 3]
-        place = events.bring(_source(op, q, x, known)) if told[2] < 0 else known.place(*told)
+        history = words[LISTED_OPERANDS + 3 * q : LISTED_OPERANDS + 3 * q + 3]
+        place = events.bring(_source(op, q, x, known)) if history[2] < 0 else known.place(*history)
         if place == NOWHERE:
             raise Unlearnable(OUTSIDE.format(q, op.name))
         events.add_operand(place)

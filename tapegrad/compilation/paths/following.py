@@ -18,7 +18,7 @@ from tapegrad.compilation.paths.path import EVENT_BYTES, Path
 from tapegrad.compilation.programs.decisions import Decision
 from tapegrad.compilation.rows.computing import number_of
 from tapegrad.core import compiled_methods
-from tapegrad.core.base import Handle, itself, told, value_of
+from tapegrad.core.base import Handle, call_on_values, itself, value_of
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode
 from tapegrad.kernels import abi, programs
@@ -313,7 +313,7 @@ class Follower:
                 if lent is not None:
                     lent[1] += 1
         try:
-            found = told(function, operands, seen)
+            found = call_on_values(function, operands, seen)
         finally:
             self._operands = before
             self._hide()

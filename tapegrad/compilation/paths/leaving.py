@@ -32,7 +32,7 @@ from tapegrad.tensor import Tensor
 SHOW = "_showwarnmsg_impl"  # by this name `warnings` knows what shows warnings, or notes them
 
 
-def told_by() -> tuple[int, int, int]:
+def warning_filters() -> tuple[int, int, int]:
     """What tells Python's filters of warnings: the list, how many, and the first of them."""
     filters = warnings.filters
     return id(filters), len(filters), id(filters[0]) if filters else 0
@@ -130,8 +130,8 @@ class Leaver(Follower):
                 base.extra(x).several = True
             if event.order is not None:
                 self.note_order(x, event.order)
-            if event.told:
-                self.note_told(x, event.told)
+            if event.warning:
+                self.note_warning(x, event.warning)
             self._recorded.append(x)
 
     def _record_guarded(self, j: int, operands: list[Any], x: Handle) -> None:
@@ -174,8 +174,8 @@ class Leaver(Follower):
             _enabled.set(True)
             flat = not self.program.active[j]
             known = flat or are_real_numbers(given)
-            if event.told and j not in self.by_python:
-                value = computed_with_warning(event.told, event.op.forward, given)
+            if event.warning and j not in self.by_python:
+                value = computed_with_warning(event.warning, event.op.forward, given)
             else:
                 with np.errstate(all="ignore") if j in self.by_python else nullcontext():
                     value = forward_of(event, given) if known else apply_event(event, given)._v
@@ -294,4 +294,4 @@ class Leaver(Follower):
     note_value = _handed_on("note_value")
     note_several = _handed_on("note_several")
     note_order = _handed_on("note_order")
-    note_told = _handed_on("note_told")
+    note_warning = _handed_on("note_warning")

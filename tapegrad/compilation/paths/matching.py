@@ -14,7 +14,7 @@ from tapegrad.compilation.events.equality import alike
 from tapegrad.compilation.events.events import POWER, RESULT, Source, is_without_errors
 from tapegrad.compilation.events.passive import Operation, Passive, flat_operation
 from tapegrad.compilation.events.varying import varying_of
-from tapegrad.compilation.paths.leaving import SHOW, Leaver, told_by
+from tapegrad.compilation.paths.leaving import SHOW, Leaver, warning_filters
 from tapegrad.compilation.paths.path import EVENT_BYTES, Computation, Path, Product
 from tapegrad.compilation.programs.program import view_of
 from tapegrad.compilation.rows.computing import RESHAPE
@@ -66,7 +66,7 @@ class Matcher(Leaver):
             self.state[layout.ERRORS_REPORTED] = self.reported
             self._raise_in_calls()
         self.state[layout.MATCHING_ERRORS], self.state[layout.CHANGES] = id(handling), 0
-        self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = told_by()
+        self.state[FILTERS], self.state[FILTERS + 1], self.state[FILTERS + 2] = warning_filters()
         self.telling[:] = warnings.filters, getattr(warnings, SHOW, None)
 
     def observe(self, see_value: Callable[[Callable[..., Any], Sequence[Any], Any], None]) -> None:
@@ -153,7 +153,7 @@ class Matcher(Leaver):
         the call; where one is met the call leaves, and each operation has its own handling.
         """
         handling, state = error_mode.get(), self.state
-        if told_by() != (*state[FILTERS : FILTERS + 3],):
+        if warning_filters() != (*state[FILTERS : FILTERS + 3],):
             return False  # of a warning that is an error, or is not told, or is noted
         if id(handling) == state[layout.MATCHING_ERRORS]:
             return True

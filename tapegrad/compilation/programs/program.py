@@ -220,7 +220,7 @@ class Program:
         self.active = activity(events)
         self._find_owners(None if before is None else before.stand_ins)
         self._find_writes()
-        self.warns = any(event.told for _, event in events.unusual())
+        self.warns = any(event.warning for _, event in events.unusual())
         self.anew = [k for k, attrs in enumerate(self.attrs) if attrs and is_computed_anew(events[k])]
         known = b"" if before is None else before.exact[: self.shared]
         self.exact: Sequence[int] = self._verified(given, known) if exact is None else exact

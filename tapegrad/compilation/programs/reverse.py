@@ -118,7 +118,7 @@ class Reverse(ElementwiseCotangents):
                 self._reverse(j, ct)
             self._let_go(ct)
             forget_steps(self.rows, pools=self.pools.values())
-            if no_plan or self.rows.settled:  # in a plan they would make steps wait
+            if no_plan or self.rows.grouped_count:  # in a plan they would make steps wait
                 self._reuse_blocks()
         self.gradients = [self.found.get(Source(ARGUMENT, k)) for k in range(len(program.arguments))]
         forget_steps(self.rows, True, self.pools.values())

@@ -25,10 +25,10 @@ def forget_steps(rows: Rows, are_all: bool = False, pools: Iterable[np.ndarray] 
     That is called while rows are added, and does something now and then, once there are so many, and where
     they `are_all` there. What lies in pools is small, too.
     """
-    begin = rows.settled
+    begin = rows.grouped_count
     if len(rows) - begin <= ((0 if are_all else SOME_STEPS) if begin else pages.MOST_STEPS):
         return
-    rows.settle()
+    rows.find_groups()
     found: dict[int, Any] = {}
 
     def is_small(step: Step) -> bool:

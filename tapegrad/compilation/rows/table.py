@@ -66,7 +66,7 @@ class Table:
         self._forms: dict[Address, Form] = {}
         self.functions: dict[int, Callable[[], None]] = {}  # of the rows that Python runs
         self.divisions: set[int] = set()  # rows with which a group begins
-        self.settled = 0  # of so many rows the groups are known: where these begin
+        self.grouped_count = 0  # of so many rows the groups are known: where these begin
         self._begins, self._sums, self._work = array("q"), set[Address](), 0
         self._blocks: list[tuple[int, int, Address]] = []  # of rows from one to before another
         self.kept: list[Any] = []  # what rows know by address
@@ -151,7 +151,7 @@ class Table:
         if self.words:
             self.words, self.starts = self.words[:], self.starts[:]  # without room for more
             self._know_words()
-            self.settle()
+            self.find_groups()
             groups = np.zeros((len(self._begins), layout.GROUP_WORDS), np.int64)
             groups[:, layout.GROUP_END] = self.group_ends()
             for first, end, blocks in self._blocks:
@@ -206,15 +206,15 @@ class Table:
             self._return()
             return vars(self)[name]
 
-    def settle(self) -> None:
+    def find_groups(self) -> None:
         """Find with which rows groups begin, of those that are there; their steps are not asked again.
 
         A number that the rows of a group sum to is known when all blocks are; so what reads it comes behind.
         """
         sums, grouped, extent = self._sums, False, 0
-        if self.settled:
-            grouped, extent = self._grouped(self.settled - 1)
-        for k in range(self.settled, len(self)):
+        if self.grouped_count:
+            grouped, extent = self._grouped(self.grouped_count - 1)
+        for k in range(self.grouped_count, len(self)):
             step, before = self.steps[k], (grouped, extent)
             key = self._forms[self.words[self.starts[k]]].key
             grouped, extent = step.kind not in STOPS, key[layout.FORM_EXTENT]
@@ -227,7 +227,7 @@ class Table:
                 sums.clear()
             if summed is not None:
                 sums.add(summed)
-        self.settled = len(self)
+        self.grouped_count = len(self)
 
     def group_ends(self) -> list[int]:
         """Return the rows behind the groups, in order."""

@@ -92,7 +92,7 @@ def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: in
     failed = call(g.append, objects, i64(sheet).op) | call(g.append, objects, value)
     invoke(g.decref, value)
     i64(row)[LISTED_HOW] = how
-    tell(row + 8 * LISTED_RESULT, out)
+    write_history(row + 8 * LISTED_RESULT, out)
     failed = failed | list_operand(words, row + 8 * LISTED_OPERANDS, a)
     if b != 0:
         failed = failed | list_operand(words, row + 8 * (LISTED_OPERANDS + 3), b)
@@ -168,8 +168,8 @@ def trace_comparison(words: int, which: int, a: int, b: int, out: int) -> int:
     failed = call(g.append, w[TRACE_FLAT], out) | list_integer(w[TRACE_FLAT], k)
     failed = failed | call(g.append, objects, w[TRACE_COMPARISONS + which])
     failed = failed | call(g.append, objects, obj(out).v)
-    i64(row)[LISTED_HOW], told = 2, i64(row + 8 * LISTED_RESULT)
-    told[0], told[1], told[2] = out, FLAT, k
+    i64(row)[LISTED_HOW], history = 2, i64(row + 8 * LISTED_RESULT)
+    history[0], history[1], history[2] = out, FLAT, k
     failed = failed | list_operand(words, row + 8 * LISTED_OPERANDS, a)
     failed = failed | list_operand(words, row + 8 * (LISTED_OPERANDS + 3), b)
     return failed & 0xFFFFFFFF
@@ -177,25 +177,25 @@ def trace_comparison(words: int, which: int, a: int, b: int, out: int) -> int:
 
 def list_operand(words: int, at: int, x: int) -> int:
     """List an operand, and write what tells it."""
-    g, w, told = i64(shared()), i64(words), i64(at)
+    g, w, history = i64(shared()), i64(words), i64(at)
     if obj(x).type == g.tensor_type:
         if obj(x).tape != g.none_at_all and obj(x).tape != 0:
-            tell(at, x)
+            write_history(at, x)
             return call(g.append, w[TRACE_OBJECTS], g.none_at_all)
-    told[0], told[1], told[2] = 0, 0, -1
+    history[0], history[1], history[2] = 0, 0, -1
     if obj(x).type == g.tensor_type and obj(x).extra == g.none_at_all:
-        told[0], x = x, obj(x).v
+        history[0], x = x, obj(x).v
     failed = call(g.append, w[TRACE_OBJECTS], x)
     if obj(x).type != g.float_type and obj(x).type != g.int_type:
         failed = failed | list_integer(w[TRACE_BROUGHT], obj(w[TRACE_OBJECTS]).size - 1)
     return failed
 
 
-def tell(at: int, x: int) -> int:
+def write_history(at: int, x: int) -> int:
     """Write what tells a Tensor with a history; 1."""
-    g, told = i64(shared()), i64(at)
-    told[0], told[1] = x, call(g.long_as, obj(obj(x).tape).serial)
-    told[2] = call(g.long_as, obj(x).at)
+    g, history = i64(shared()), i64(at)
+    history[0], history[1] = x, call(g.long_as, obj(obj(x).tape).serial)
+    history[2] = call(g.long_as, obj(x).at)
     return 1
 
 
