@@ -12,6 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wai
 
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 
 _kept = os.environ.get("TAPEGRAD_TEST_CACHE")
 if _kept:
@@ -45,6 +46,12 @@ def _modules_are_not_collected_again():
 def pytest_runtest_logfinish():
     if gc.get_count()[2] >= 10:  # of a test that has made some 70,000 objects and left them
         collected_for_good()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Tests have no doctests, and to look for them takes as long as to import what only some tests need."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(wrapper=True)
