@@ -6,7 +6,6 @@ goes on in double precision.
 """
 
 import gc
-import itertools
 import math
 import sys
 import weakref
@@ -227,9 +226,12 @@ def records_of(case, order, count=operations):
     return found
 
 
+RECORDED = [(name, "float64") for name in NAMES]  # of complex numbers, whose rules are the same, a third
+RECORDED += [(name, "complex128") for name in NAMES[::3]]
+
+
 @pytest.mark.parametrize(("name", "dtype"), thinned(
-    itertools.product(NAMES, ["float64", "complex128"]),
-    lambda name, dtype: NAMES.index(name) % 18 == 9 * (dtype == "complex128"),
+    RECORDED, lambda name, dtype: NAMES.index(name) % 18 == 9 * (dtype == "complex128"),
 ))  # fmt: skip
 def test_records_are_those_of_python(name, dtype):
     """To fourth order one for one, but for equal ones, which are one, and formulas that are ops."""
