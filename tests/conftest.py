@@ -63,3 +63,9 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """First what compiles functions of its own, while another process compiles what all tests wait for."""
+    items.sort(key=lambda item: item.path.name != "test_vecmath.py")

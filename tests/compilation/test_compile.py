@@ -33,7 +33,7 @@ from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.scipy import optimize
-from tests.tiers import DOUBLES_FIRST, every
+from tests.tiers import DOUBLES_FIRST, every, thinned
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
 
@@ -1366,8 +1366,13 @@ def newton(a, by):
     return (x if x != y else -x) + (y if y <= 1.0 else 0.0)
 
 
-@pytest.mark.parametrize("by", [float, np.float64, np.float32, np.array], ids=lambda by: by.__name__)
-@pytest.mark.parametrize("dtype", ["d", "f"])
+DECIDING = thinned(
+    itertools.product([float, np.float64, np.float32, np.array], "df"),
+    lambda by, dtype: (dtype == "f") == (by in (np.float64, np.array)),
+)
+
+
+@pytest.mark.parametrize(("by", "dtype"), DECIDING, ids=lambda x: getattr(x, "__name__", x))
 def test_numbers_that_decide(by, dtype):
     """The same turns, values and derivatives as without programs, for paths that share their beginnings."""
     compiled = tg.compile(newton)
