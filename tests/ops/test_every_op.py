@@ -27,7 +27,8 @@ from .layouts import COMPLEX, DTYPES, INTEGER, LAYOUTS, PLAIN, SIZE1, Absent, Ca
 from .samples import REAL_ONLY, SAMPLES
 
 NAMES = sorted(REGISTRY)
-LONG = {"cholesky", "eig", "eigh", "lstsq", "qr", "svd"}  # their kernels compile for seconds in each dtype
+# their kernels compile for seconds in each dtype
+LONG = {"cholesky", "eig", "eigh", "float_power", "lstsq", "power", "qr", "svd"}
 FLAT = {"imag"}  # of real operands; test_complex.py has others
 LETTERS = dict(zip(Reason, "DNIRO", strict=True))
 outcome = functools.cache(checks.outcome)
