@@ -12,6 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wai
 
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 
 _kept = os.environ.get("TAPEGRAD_TEST_CACHE")
 if _kept:
@@ -48,6 +49,12 @@ def pytest_runtest_logfinish():
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Tests have no doctests, and to look for them takes as long as to import what only some tests need."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Nothing is garbage of what tens of thousands of items are made of, and to look for it takes seconds."""
     gc.disable()
@@ -56,3 +63,9 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """First what compiles functions of its own, while another process compiles what all tests wait for."""
+    items.sort(key=lambda item: item.path.name != "test_vecmath.py")

@@ -343,7 +343,7 @@ def interrupted_compile(delay):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("delay", [-1.0, 0.0, 0.7, *(pytest.param(s, marks=SLOW) for s in (0.3, 0.45))])
+@pytest.mark.parametrize("delay", [-1.0, 0.0, *(pytest.param(s, marks=SLOW) for s in (0.3, 0.45, 0.7))])
 def test_an_interrupt_of_the_first_compilation(delay):
     environment = os.environ | {"PYTHONPATH": str(Path(tg.__file__).parents[1]), "TAPEGRAD_CACHE": "off"}
     done = subprocess.run(

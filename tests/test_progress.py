@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from unittest import TestCase
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_a_line_without_tqdm(monkeypatch, terminal):
     assert terminal.getvalue().endswith(" s\n") and "parts: 0," in terminal.getvalue()
 
 
-def test_compilations_are_announced_before_they_begin(monkeypatch, terminal, caplog):
+def test_compilations_are_announced_before_they_begin(monkeypatch, terminal):
     monkeypatch.setattr(progress, "LONG", -1.0)
     seen = []
 
@@ -90,12 +91,12 @@ def test_compilations_are_announced_before_they_begin(monkeypatch, terminal, cap
 
     form = types.SimpleNamespace(_compiler=types.SimpleNamespace(compile=compile))
     announce(form, "grad(f)", False)
-    with caplog.at_level(logging.INFO, "tapegrad"):
+    with TestCase().assertLogs("tapegrad", logging.INFO) as told:
         assert form._compiler.compile("args", None) == "args"
     assert seen == ["tapegrad: compiling grad(f); tg.njit(cache=True) keeps it for later processes\n"]
     assert terminal.getvalue().splitlines()[1:] == ["tapegrad: compiled grad(f) in 0.0 s"]
-    assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
-    with caplog.at_level(logging.ERROR, "tapegrad"):
+    assert [record.levelname for record in told.records] == ["INFO", "INFO"]
+    with TestCase().assertNoLogs("tapegrad", logging.ERROR):
         form._compiler.compile("args", None)
     assert seen[-1] == terminal.getvalue() and len(terminal.getvalue().splitlines()) == 2
 

@@ -322,10 +322,11 @@ def test_signals(dtype):
             assert np.max(np.abs(found.detach().numpy() - wanted)) <= 60 * np.finfo(dtype).eps * n * n**0.5
 
 
-QUICK = [  # of each program the dtypes and layouts in turn
+QUICK = [  # of each program every other dtype, and layouts in turn
     (name, dtype, [LAYOUTS[(p + d + q) % len(LAYOUTS)] for q in range(len(LAYOUTS))])
     for p, name in enumerate(PROGRAMS)
     for d, dtype in enumerate(DTYPES)
+    if (p + d) % 2 == 0
 ]
 
 

@@ -136,6 +136,7 @@ def test_errors_of_the_users_are_raised(whole):
     assert np.all(np.isfinite(tg.grad(-total, x)[0]))
 
 
+@pytest.mark.full  # the cases compile four functions
 def test_refusals():
     x, y = leaves((3,))
     (g, _) = tg.grad(np.sum(Scaled.apply(x, y)), (x, y), create_graph=True)
@@ -180,6 +181,7 @@ class Spoiled(tg.autograd.Function):
     backward = staticmethod(numba.njit(lambda grad, result, x: np.nan * grad))
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::UserWarning")  # besides the error there are warnings
 def test_anomaly_mode_sees_it():
     """Also where the rule is compiled already."""

@@ -33,7 +33,7 @@ from tapegrad.func.trees import flatten
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import LOOK_BACK, PROGRAM_BLOCK, SHORT_ROW
 from tapegrad.scipy import optimize
-from tests.tiers import DOUBLES_FIRST, every
+from tests.tiers import DOUBLES_FIRST, every, thinned
 
 from ..array_programs import BEGIN, END, expression, function_of, point, sizes_for, text_of
 
@@ -187,7 +187,7 @@ LENGTHS += [2 * SHORT_ROW + 1, PROGRAM_BLOCK - 9, PROGRAM_BLOCK, PROGRAM_BLOCK +
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize("n", every(LENGTHS, 2))
+@pytest.mark.parametrize("n", every(LENGTHS, 4))
 def test_sums_along_axes_have_the_bits_of_numpys(n, kind):
     random = np.random.default_rng(n)
     w = random.normal(size=(40, n)).astype(kind)
@@ -557,7 +557,7 @@ INDICES = [
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize("first", every(range(len(INDICES)), 4))
+@pytest.mark.parametrize("first", every(range(len(INDICES)), 7))
 def test_parts_by_arrays(first, kind):
     def f(x, index):
         y = np.exp(x)
@@ -796,7 +796,7 @@ def test_a_function_that_never_follows_is_given_up():
     assert "not learned" in compiled.explain() or not abi.native()
 
 
-@pytest.mark.parametrize("name", ["Twice", "CompiledCall"])
+@pytest.mark.parametrize("name", ["Twice", pytest.param("CompiledCall", marks=pytest.mark.full)])
 def test_what_is_no_operation_is_said_to_be_recorded(name):
     class Twice(tg.autograd.Function):
         @staticmethod
@@ -1366,8 +1366,13 @@ def newton(a, by):
     return (x if x != y else -x) + (y if y <= 1.0 else 0.0)
 
 
-@pytest.mark.parametrize("by", [float, np.float64, np.float32, np.array], ids=lambda by: by.__name__)
-@pytest.mark.parametrize("dtype", ["d", "f"])
+DECIDING = thinned(
+    itertools.product([float, np.float64, np.float32, np.array], "df"),
+    lambda by, dtype: (dtype == "f") == (by in (np.float64, np.array)),
+)
+
+
+@pytest.mark.parametrize(("by", "dtype"), DECIDING, ids=lambda x: getattr(x, "__name__", x))
 def test_numbers_that_decide(by, dtype):
     """The same turns, values and derivatives as without programs, for paths that share their beginnings."""
     compiled = tg.compile(newton)

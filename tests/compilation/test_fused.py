@@ -686,7 +686,7 @@ SHAPES = [  # of an array, and of an operand that is stretched to it, along one 
 
 
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
-@pytest.mark.parametrize(("shape", "other"), every(SHAPES, 3))
+@pytest.mark.parametrize(("shape", "other"), every(SHAPES, 4))
 def test_operands_that_are_stretched(shape, other, kind):
     a = np.random.default_rng(1).normal(size=other).astype(kind)
     b = np.random.default_rng(2).normal(size=shape).astype(kind)
@@ -1143,7 +1143,7 @@ def is_about_a_block(shape):
 @pytest.mark.parametrize("kind", DOUBLES_FIRST)
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    thinned(AXES, lambda *row: AXES.index(row) % 2 or is_about_a_block(row[0])),
+    thinned(AXES, lambda *row: AXES.index(row) % 4 == 3 or is_about_a_block(row[0])),
     ids=str,
 )
 def test_sums_along_axes(kind, shape, axes):

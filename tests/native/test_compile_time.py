@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from unittest import TestCase
 
 import numba
 import numpy as np
@@ -173,7 +174,7 @@ def test_pieces_raise_recur_and_print(capfd):
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_what_is_compiled_is_named_before(monkeypatch, caplog, cached):
+def test_what_is_compiled_is_named_before(monkeypatch, cached):
     monkeypatch.setattr(progress, "LONG", 1000.0)
     monkeypatch.setattr(cache, "fetch", lambda name, content: None)  # what other runs have left there
 
@@ -182,16 +183,16 @@ def test_what_is_compiled_is_named_before(monkeypatch, caplog, cached):
 
     compiled = tg.njit(cost, cache=cached)
     gradient, x = tg.func.grad(compiled), tg.tensor(2.0, requires_grad=True)
-    with caplog.at_level(logging.INFO, "tapegrad"):
+    advice = "" if cached else "; tg.njit(cache=True) keeps it for later processes"
+    said = [f"compiling {what}{advice}" for what in ("grad(cost)", "the recording form of cost")]
+    with TestCase().assertLogs("tapegrad", logging.INFO) as told:
         gradient(2.0), compiled(x)
-        advice = "" if cached else "; tg.njit(cache=True) keeps it for later processes"
-        said = [f"compiling {what}{advice}" for what in ("grad(cost)", "the recording form of cost")]
-        assert [record.getMessage() for record in caplog.records] == said
-        caplog.clear()
+    assert [record.getMessage() for record in told.records] == said
+    with TestCase().assertNoLogs("tapegrad", logging.INFO):
         gradient(3.0), compiled(x)
-        assert not caplog.records
+    with TestCase().assertLogs("tapegrad", logging.INFO) as told:
         gradient(np.float32(2.0))
-        assert [record.getMessage() for record in caplog.records] == said[:1]
+    assert [record.getMessage() for record in told.records] == said[:1]
 
 
 def test_a_process_of_the_benchmark_that_crashes_is_told_of(tmp_path):

@@ -160,9 +160,9 @@ def exact(x, y):
 
 
 def test_taylor_series_beside_mpmath():
-    found = tg.func.taylor(mixed, 7, (0, 1))(1.3, 0.75, (1.0, 0.5))
+    found = tg.func.taylor(mixed, 4, (0, 1))(1.3, 0.75, (1.0, 0.5))
     with mp.workdps(40):
-        expected = mp.taylor(lambda t: exact(mp.mpf(1.3) + t, mp.mpf(0.75) + t / 2), 0, 7)
+        expected = mp.taylor(lambda t: exact(mp.mpf(1.3) + t, mp.mpf(0.75) + t / 2), 0, 4)
     np.testing.assert_allclose(found, np.array(expected, float), rtol=1e-12, atol=1e-14)
 
 
