@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -53,7 +54,7 @@ class Owner(Protocol):
         """Do what was asked for; False where that cannot be now."""
 
     def forget(self) -> None:
-        """Ask for nothing any more: this is a child of the process that was to do it."""
+        """Ask for nothing any more: it failed, or this is a child of the process that was to do it."""
 
 
 class Stopped(BaseException):
@@ -230,6 +231,11 @@ def _do(owner: Owner | None) -> bool:
     try:
         return owner.work()
     except Stopped:
+        return True
+    except Exception:  # shown as that of any thread, which goes on
+        found = (*sys.exc_info(), threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(found))
+        owner.forget()
         return True
     finally:
         _at_work.owner = None

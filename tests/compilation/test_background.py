@@ -387,6 +387,26 @@ def test_an_interrupt_before_a_job_is_submitted_does_not_end_the_thread():
     assert "way 1" in compiled.explain()
 
 
+def test_an_error_of_the_thread_is_shown_and_does_not_end_it(monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    shown, before = [], dict(background.statistics)
+    monkeypatch.setattr(threading, "excepthook", lambda args: shown.append(args.exc_type))
+    monkeypatch.setattr(learning.Learning, "_do", fail)
+    broken = tg.compile(energy)
+    for _ in range(2):
+        broken.grad(X)
+    settle(broken)
+    monkeypatch.undo()
+    assert shown == [ZeroDivisionError] and background.statistics["jobs"] == before["jobs"] + 1
+    compiled = tg.compile(energy)
+    for _ in range(2):
+        compiled.grad(X)
+    settle(compiled)
+    assert "way 1" in compiled.explain()
+
+
 def test_a_context_may_outlive_the_call_that_is_learned_from():
     """What runs in it is in the mode of that call, which is no longer learned from."""
     contexts = []

@@ -188,7 +188,7 @@ class Learning:
         self.tasks.clear()
         self.attempts = min(self.attempts, len(self.matcher.paths))
 
-    forget = drop  # in a child process
+    forget = drop  # where nobody does it
 
     def _do(self, task: Callable[[], None]) -> None:
         self.matcher.serial += 1  # programs that begin alike have buffers in common
@@ -200,7 +200,7 @@ class Learning:
         except Unlearnable as error:
             self.reason = str(error)
         except Exception as error:  # of an op that cannot be computed by itself
-            if is_from_signal(error):
+            if self.at_once and is_from_signal(error):  # else it is the thread's, which has no handlers
                 raise
             self.reason = f"{type(error).__name__}: {error}"
 
