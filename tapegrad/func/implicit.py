@@ -244,9 +244,10 @@ class _Equations(Rule):
         spots, ps = follow(at.tensors, needs, recorded)
         wanted = [ps[k] for k in spots]
         r, ct = self.vector(at, xs, ps), pack(cts)
-        self._compare(at, xs, spots, pull(r, [*xs, *wanted], probe(r), False))
-        if r.size == 1:  # one sweep will do
-            parts = pull(r, [*xs, *wanted], np.ones(1, r.dtype), recorded)
+        is_one = r.size == 1  # then one sweep will do
+        parts = pull(r, [*xs, *wanted], probe(r), recorded and is_one)
+        self._compare(at, xs, spots, parts)
+        if is_one:
             scale = -solve_dense(pack(parts[: len(xs)]).reshape((1, 1)), ct, self._matrix()).reshape(())
             found = [g * scale for g in parts[len(xs) :]]
         else:

@@ -68,8 +68,8 @@ def _is_regular(matrix: np.ndarray, x: np.ndarray, b: np.ndarray) -> bool:
 
 
 def probe(like: Any) -> np.ndarray:
-    """An array whose elements have nothing in common."""
-    found: np.ndarray = np.cos(1.0 + np.arange(like.size)).astype(like.dtype).reshape(like.shape)
+    """An array whose elements have nothing in common; of one element it is 1."""
+    found: np.ndarray = np.cos(np.arange(like.size)).astype(like.dtype).reshape(like.shape)
     return found
 
 
@@ -87,7 +87,7 @@ def see_again(found: Sequence[Any], known: Sequence[Any], name: str) -> None:
     for now, then in zip(map(value_of, found), known, strict=True):
         if now is None or then is None:
             same = not np.any(0.0 if now is None else now) and not np.any(0.0 if then is None else then)
-        else:
+        elif not (same := np.array_equal(now, then)):  # mostly they are
             near = float(np.finfo(then.dtype).eps) ** 0.5
             finite = np.abs(then[np.isfinite(then)])
             same = np.allclose(now, then, near, near * float(np.max(finite, initial=0.0)), equal_nan=True)
