@@ -23,6 +23,7 @@ ALLOWED = {  # names that mean something else: the module's, the name, what it i
     ("padding", "maximum"): "a mode of np.pad",
     ("padding", "minimum"): "a mode of np.pad",
     ("padding", "mean"): "a mode of np.pad",
+    ("spectra", "mean"): "a way to average in scipy.signal.welch",
 }
 
 

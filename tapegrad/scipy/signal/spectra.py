@@ -114,7 +114,7 @@ def csd(
     >>> x = tg.tensor([1.0, 0.0, 2.0, 1.0], requires_grad=True)
     >>> f, density = ts.signal.csd(x, np.arange(4.0), nperseg=4)
     >>> tg.grad(density[1], x, np.array(1.0 + 0j))
-    (tensor([-1.1667, -0.1667,  0.8333,  0.5000]),)
+    (tensor([-0.1667, -0.8333,  0.5000,  0.5000]),)
     """
     return _welch(floats(x), floats(y), axis, average, fs, window, nperseg, noverlap, nfft, detrend,
                   return_onesided, scaling)  # fmt: skip
@@ -134,7 +134,7 @@ def welch(
     >>> x = tg.tensor([1.0, 0.0, 2.0, 1.0], requires_grad=True)
     >>> f, density = ts.signal.welch(x, nperseg=4)
     >>> tg.grad(density[1], x)
-    (tensor([-1.0000, -0.3333,  1.0000,  0.3333]),)
+    (tensor([-0.6667, -1.3333,  2.0000,  0.0000]),)
     """
     return _welch(floats(x), None, axis, average, fs, window, nperseg, noverlap, nfft, detrend,
                   return_onesided, scaling)  # fmt: skip
@@ -226,7 +226,7 @@ def stft(
     >>> x = tg.tensor(np.arange(8.0), requires_grad=True)
     >>> f, t, z = ts.signal.stft(x, nperseg=4)
     >>> tg.grad(np.sum(np.abs(z[1]) ** 2), x)[0][:2]
-    tensor([-0.125, -0.125])
+    tensor([ 0.000, -0.125])
     """
     if boundary is not None and boundary not in EXTENSIONS:
         raise ValueError(f"boundary is {boundary!r}; give one of {[*EXTENSIONS]} or None")
