@@ -83,6 +83,8 @@ def test_slopes_of_hermite_and_coefficients():
             at = np.linspace(0, knots[-1], 17)
             mine = OURS.Akima1DInterpolator(knots, y, method=method)(at)
             theirs = SCIPY.Akima1DInterpolator(knots, data, method=method)(at)
+            if len(data) == 2:  # of which an older SciPy reads memory that nobody has written to
+                theirs = np.interp(at, knots, data)
             np.testing.assert_allclose(mine.detach().numpy(), theirs, atol=1e-14)
             assert np.all(np.isfinite(tg.grad(mine.sum(), y)[0].numpy()))
 

@@ -293,6 +293,7 @@ SPECTRA = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Input data is complex")  # an older SciPy's
 @pytest.mark.parametrize(("name", "f"), thinned(SPECTRA, lambda name, f: name != "resample"))
 def test_spectra(name, f):
     check(lambda x: f(ts.signal, x), lambda x: f(scipy.signal, x), [leaf(SIGNALS)], again=False)
