@@ -216,12 +216,12 @@ class Var(np.lib.mixins.NDArrayOperatorsMixin):
                     return cast(moved(taken, lambda a: a.reshape(source.value.shape)), source.value.dtype)
 
                 parents.append((source, pull))
-            self._tell(made(after, parents))
+            self._renew_handles(made(after, parents))
         else:
-            self._tell(renewed(whole, after))
+            self._renew_handles(renewed(whole, after))
         memory.version += 1
 
-    def _tell(self, whole):
+    def _renew_handles(self, whole):
         """All of the memory has another value and history."""
         memory = self.memory
         memory.whole = whole

@@ -367,7 +367,7 @@ class Events(Sequence[Event]):
             known = source.kind < LIVE
             self.add_operand(OPERAND_KINDS * source.value + source.kind if known else self.bring(source))
         self.add(event.op, event.attrs, event.value)
-        self._tell(len(self) - 1, event)
+        self._note_more(len(self) - 1, event)
 
     def add(self, op: Any, attrs: Attributes, value: Any) -> None:
         """Add an operation of which there is no more to say, behind its operands."""
@@ -388,9 +388,9 @@ class Events(Sequence[Event]):
             if place % OPERAND_KINDS == LIVE:
                 self.sources[place // OPERAND_KINDS] = source
         self.attrs[k], self.values[k], self._latest = event.attrs, event.value, (-1, ())
-        self._tell(k, event)
+        self._note_more(k, event)
 
-    def _tell(self, k: int, event: Event) -> None:
+    def _note_more(self, k: int, event: Event) -> None:
         """Keep what there is to say besides, once for all of which it is alike."""
         more, call = event[4:], event.call
         if call is not None:
