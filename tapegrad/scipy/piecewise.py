@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -169,10 +170,7 @@ class PchipInterpolator(Pieces):
         it = _scipy.PchipInterpolator(x, value_of(y), axis, extrapolate)
         c = it.c
         if derivative_wanted(y):
-            y, _ = first(y, axis)
-            h = _distances(x, y)
-            m = (y[1:] - y[:-1]) / h
-            c = _hermite(h, m, y, _slopes(h, m))
+            c = _cubics(x, y, axis, _slopes)
         super().__init__(it, "scipy.interpolate.PchipInterpolator", c, it.x, it.axis, it.extrapolate)
 
 
@@ -197,8 +195,12 @@ def _slope_at_end(h: np.ndarray, m: TensorOrArray) -> TensorOrArray:
     return np.where(turned, 0.0, np.where(steep, 3.0 * m[0], d))
 
 
-def _hermite(h: np.ndarray, m: TensorOrArray, y: TensorOrArray, d: TensorOrArray) -> TensorOrArray:
-    """Coefficients of cubics, from distances and slopes between places, data and slopes there."""
+def _cubics(x: Any, y: Any, axis: int, slopes: Callable[[np.ndarray, Any], TensorOrArray]) -> TensorOrArray:
+    """Coefficients of cubics through data, whose slopes are those of distances and slopes between places."""
+    y, _ = first(y, axis)
+    h = np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
+    m = (y[1:] - y[:-1]) / h
+    d = slopes(h, m)
     both = (d[:-1] + d[1:] - 2 * m) / h
     return np.stack([both / h, (m - d[:-1]) / h - both, d[:-1], y[:-1]])
 
@@ -230,9 +232,7 @@ class CubicHermiteSpline(Pieces):
         it = _scipy.CubicHermiteSpline(x, value_of(y), value_of(dydx), axis, extrapolate)
         c = it.c
         if derivative_wanted(y, dydx):
-            y, d = first(y, axis)[0], first(dydx, axis)[0]
-            h = _distances(x, y)
-            c = _hermite(h, (y[1:] - y[:-1]) / h, y, d)
+            c = _cubics(x, y, axis, lambda h, m: first(dydx, axis)[0])
         super().__init__(it, "scipy.interpolate.CubicHermiteSpline", c, it.x, it.axis, it.extrapolate)
 
 
@@ -269,10 +269,7 @@ class Akima1DInterpolator(Pieces):
         it = _scipy.Akima1DInterpolator(x, value_of(y), axis, method=method, extrapolate=extrapolate)
         c = it.c
         if derivative_wanted(y):
-            y, _ = first(y, axis)
-            h = _distances(x, y)
-            m = (y[1:] - y[:-1]) / h
-            c = _hermite(h, m, y, _slopes_of_neighbours(m, method == "makima"))
+            c = _cubics(x, y, axis, lambda h, m: _slopes_of_neighbours(m, method == "makima"))
         super().__init__(it, "scipy.interpolate.Akima1DInterpolator", c, it.x, it.axis, it.extrapolate)
 
 
@@ -323,8 +320,3 @@ class PPoly(Pieces):
                 raise refuse("scipy.interpolate.PPoly of descending x")
             found = np.moveaxis(doubles(c), (axis, axis + 1), (0, 1))
         super().__init__(it, "scipy.interpolate.PPoly", found, it.x, axis, it.extrapolate)
-
-
-def _distances(x: Any, y: TensorOrArray) -> np.ndarray:
-    """Distances between places, along the first axis of data."""
-    return np.reshape(np.diff(np.asarray(x, float)), (-1, *(1,) * (np.ndim(y) - 1)))
