@@ -142,8 +142,7 @@ class SparseTensor:
     def summed(self) -> SparseTensor:
         """The same matrix with one value at each place."""
         rows, columns = self._pattern.places
-        places, at = np.unique(rows * self.shape[1] + columns, return_inverse=True)
-        return _at_sorted(_totals(self.data, at, len(places)), places, self.shape)
+        return _summed(self.data, rows, columns, self.shape)
 
     # ------------------------------------------------------------ operators
 
@@ -267,6 +266,14 @@ def _at_sorted(data: TensorOrArray, places: np.ndarray, shape: tuple[int, int]) 
     return SparseTensor(data, pattern)
 
 
+def _summed(
+    data: TensorOrArray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]
+) -> SparseTensor:
+    """The matrix of the sums of values at the same places."""
+    places, at = np.unique(rows * shape[1] + columns, return_inverse=True)
+    return _at_sorted(_totals(data, at, len(places)), places, shape)
+
+
 def _product(left: Matrix, right: Matrix) -> SparseTensor:
     """The product of two sparse matrices: of values of one it is linear, by the other's as weights."""
     if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
@@ -274,9 +281,9 @@ def _product(left: Matrix, right: Matrix) -> SparseTensor:
     a, b = sparse_of(left), sparse_of(right)
     i, j, rows, columns = ops.meeting(a._pattern, b._pattern)
     shape = a.shape[0], b.shape[1]
-    places, at = np.unique(rows * shape[1] + columns, return_inverse=True)
     if isinstance(a.data, Tensor) and isinstance(b.data, Tensor):
-        return _at_sorted(_totals(a.data[i] * b.data[j], at, len(places)), places, shape)
+        return _summed(a.data[i] * b.data[j], rows, columns, shape)
+    places, at = np.unique(rows * shape[1] + columns, return_inverse=True)
     x, spots, weights = (a.data, i, b.data[j]) if isinstance(a.data, Tensor) else (b.data, j, a.data[i])
     pattern, order = ops.Pattern.of_places(at, spots, (len(places), shape_of(x)[0]))
     return _at_sorted(ops.product(weights[order], x, pattern=pattern), places, shape)
