@@ -80,14 +80,11 @@ def reported(handling: Any, invalid: bool = False) -> tuple[int, Any, bool]:
     before = error_mode.set(handling)
     try:
         handled: dict[str, Any] = dict(np.geterr())
-        found, how = 0, {}
-        for kind, flag in zip(("invalid", "divide", "over", "under"), FLAGS[platform.machine()], strict=True):
-            told = handled[kind] != "ignore" or (invalid and kind == "invalid")
-            how[kind] = "raise" if told else "ignore"
-            found |= flag * told
-        np.seterr(**how)  # type: ignore[arg-type]
-        loud = any(handled[kind] not in ("ignore", "warn") for kind in how)
-        return found, error_mode.get(), loud
+        how: dict[str, Any] = {kind: "ignore" if x == "ignore" else "raise" for kind, x in handled.items()}
+        if invalid:
+            how["invalid"] = "raise"
+        np.seterr(**how)
+        return _reported_of(**how)[0], error_mode.get(), _reported_of(**handled)[1]
     finally:
         error_mode.reset(before)
 
