@@ -78,16 +78,9 @@ def enter_nogil(address, what, state, extra, more):
 # Texts through which each operation goes; those that are never checked, as what they work on is not the
 # sweep's; those that are in a checked build.
 QUICK = (
-    "recording",
-    "matching",
-    "matching_operands",
-    "operands",
-    "admitting",
-    "values",
-    "committing",
-    "unrecorded",
-    "comparing",
-)
+    "recording", "matching", "matching_operands", "operands", "admitting", "values", "committing",
+    "unrecorded", "comparing",
+)  # fmt: skip
 TRUSTED = (
     *QUICK, "words", "any_op", "parts", "gradients", "suspending", "adopting", "watching", "looking", "loops",
     "memory", "unchanged", "entry",
