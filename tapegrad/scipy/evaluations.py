@@ -37,7 +37,7 @@ def as_array(found: Operand) -> Any:
 
 
 class Outside(GradientError):
-    """A function uses a Tensor that is none of its arguments."""
+    """A function uses a Tensor that is none of its arguments, by which a solution can be differentiated."""
 
 
 # whether a solver is known to be given a function that uses Tensors from outside, of which it gets the values
@@ -47,7 +47,7 @@ USING: ContextVar[bool] = ContextVar("USING", default=False)
 def _look_outside(what: str, uses: bool, moves: bool) -> None:
     """Refuse a result that depends on a Tensor from outside, unless the solution is differentiated by it."""
     if moves or (uses and not USING.get()):
-        raise Outside(
+        raise (GradientError if moves else Outside)(
             f"{what}: the function uses a Tensor that requires grad, or carries a tangent, and is none of "
             "its arguments; pass it by args=, or detach() it if it is a constant"
         )
