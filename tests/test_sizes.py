@@ -115,7 +115,8 @@ NO_SIZE = {
     "ops/series.py": {"OUT"},
     "ops/programs.py": {"MAX_OPERANDS"},  # of a rule's op and of a step: elementwise ones have three at most
     "autograd/recorded_rules.py": {"MAX_OPERANDS"},
-    "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
+    "tape/tape.py": {"SERIAL_BITS"},
+    "tape/pruning.py": {"IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
     "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},

@@ -27,8 +27,10 @@ from tapegrad.kernels.replay import layout
 from tapegrad.kernels.state import State
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE, PROGRAMS, TRACED, Attributes
+from tapegrad.tape.claims import Claim, forks
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import STRIDE, Record
-from tapegrad.tape.tape import Claim, Columns, Tape, forks
+from tapegrad.tape.tape import Tape
 from tapegrad.tensor import Tensor
 
 ndarray = np.ndarray

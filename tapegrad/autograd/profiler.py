@@ -29,8 +29,8 @@ from tapegrad.errors import TapeError
 from tapegrad.kernels import abi, cache
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, Primitive
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import STRIDE
-from tapegrad.tape.tape import Columns
 from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from tapegrad.ops.primitive import Elementwise, Primitive
 from tapegrad.ops.scans import PRODUCT, RUNNING_PRODUCT
 from tapegrad.tape import pool
 from tapegrad.tape import tape as tapes
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import CONS, LEAF, LINK, slot
 
 METH_NOARGS, METH_O, METH_FASTCALL, METH_FASTCALL_KEYWORDS = 0x04, 0x08, 0x80, 0x82
@@ -201,7 +202,7 @@ def _offsets(kind: type[Handle]) -> dict[int, int] | None:
         (layout.LOG_SLOT, tapes.Tape, TAPE),
         (layout.PLAIN_SLOT, grad_mode.Mode, MODE),
         (layout.CELL_HANDLE_SLOT, tapes.Cell, CELL),
-        (layout.COLUMNS_VALUES_SLOT, tapes.Columns, ("values", "words")),
+        (layout.COLUMNS_VALUES_SLOT, Columns, ("values", "words")),
         (layout.BASIS_SLOT, Storage, STORAGE),
         (layout.ROOT_SLOT, Memory, MEMORY),
     ):

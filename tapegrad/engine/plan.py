@@ -21,8 +21,10 @@ from tapegrad.kernels.replay.reading import column
 from tapegrad.kernels.state import State, take
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
+from tapegrad.tape.claims import Claim
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import STRIDE, Record
-from tapegrad.tape.tape import LEFT, Cell, Claim, Columns, Place, Tape, checksum, give_back, leave
+from tapegrad.tape.tape import LEFT, Cell, Place, Tape, checksum, give_back, leave
 
 Result: TypeAlias = tuple[Tape, Record]
 Key: TypeAlias = Cell | Result  # what a sweep finds the cotangent of

@@ -21,8 +21,9 @@ from tapegrad.kernels.state import NOGIL_WORK, give
 from tapegrad.kernels.words import Address
 from tapegrad.ops.primitive import BY_OPCODE
 from tapegrad.tape import pool
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import LINK, Record
-from tapegrad.tape.tape import Columns, Tape
+from tapegrad.tape.tape import Tape
 
 
 class Destination:

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 from tapegrad.kernels import abi, table
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.primitive import BY_OPCODE, in_dtype
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import Record
-from tapegrad.tape.tape import Cell, Columns, Tape
+from tapegrad.tape.tape import Cell, Tape
 
 BOTH = layout.NEED | layout.MARK
 _numbers = count(1)

@@ -27,8 +27,9 @@ from tapegrad.kernels import abi
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.custom import Custom
 from tapegrad.ops.primitive import BY_OPCODE, OUT, Attributes, Elementwise, Linear, Primitive, Reduction
+from tapegrad.tape.columns import Columns
 from tapegrad.tape.record import CONST, LEAF, LINK, Record, Template, slot
-from tapegrad.tape.tape import Columns, Tape, current
+from tapegrad.tape.tape import Tape, current
 from tapegrad.tensor import Tensor, tensor
 
 Nodes: TypeAlias = "np.ndarray | int | None"  # of a value's elements; None for all 0

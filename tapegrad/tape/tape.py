@@ -7,22 +7,21 @@ serials only, which makes serial order topological.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tapegrad.errors import KernelError
 from tapegrad.kernels import abi, machine, table
 from tapegrad.kernels.replay import layout
-from tapegrad.kernels.state import give, take
-from tapegrad.tape import links, pool
+from tapegrad.tape import links, pool, pruning
+from tapegrad.tape.claims import Claim
+from tapegrad.tape.columns import Columns, operands_of, read
 from tapegrad.tape.record import CONST, LEAF, LINK, STRIDE, Position, Record, Value, slot
 from tapegrad.tape.show import show
 
@@ -31,7 +30,6 @@ MAX_BYTES = 1 << 22
 LARGE = 1 << 12  # bytes, above which a value is kept only if a derivative reads it, and then has weight
 LEFT = -1  # the limit of a tape that takes no more records
 FEW = 64
-DOUBLE = np.dtype(float)
 SERIAL_BITS = 48
 SERIAL = (1 << SERIAL_BITS) - 1
 SEVERAL = 50  # tapes released at once, after which the memory they leave is worth giving back
@@ -53,34 +51,6 @@ class Op(Protocol):
     @property
     def masks(self) -> Sequence[int]:
         """Which values its derivative reads, for each operand."""
-
-
-class Claim:
-    """A sweep's hold on a tape, while it is at work there.
-
-    Attributes
-    ----------
-    flags
-        Its plan: a byte per record.
-    frees
-        Whether it releases what it has read.
-    """
-
-    __slots__ = ("__weakref__", "_forks", "_thread", "flags", "frees")
-
-    def __init__(self, flags: bytes | memoryview, frees: bool) -> None:
-        self.flags: Any = flags
-        self.frees = frees
-        self._thread, self._forks = threading.get_ident(), len(forks)
-
-    def at_work(self) -> bool:
-        """Whether its sweep can still be: not in a child that another thread forked."""
-        return all(thread == self._thread for thread in forks[self._forks :])
-
-
-forks: list[int] = []  # the thread that forked, for each fork that led to this process
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: forks.append(threading.get_ident()))
 
 
 next_serial = count(1).__next__
@@ -136,94 +106,6 @@ local = _Local()
 newest: list[Tape | None] = [
     None
 ]  # of all threads the open tape last asked for; compiled code looks here first
-
-
-class Columns:
-    """A sealed tape's records as words (see `kernels.replay.reading`) and its values."""
-
-    __slots__ = ("_shapes", "at", "kept", "n", "values", "words")
-
-    def __init__(self, words: np.ndarray, n: int, values: list[Any], kept: Any = None) -> None:
-        self.words, self.n, self.values, self.kept = words, n, values, kept
-        self.at = abi.address(words)
-        self._shapes: list[Value] | None = None
-
-    def values_or_shapes(self) -> list[Value]:
-        """All values; for those that no rule reads, and nothing keeps, something of their shape and dtype."""
-        if all(value is not None for value in self.values):
-            return self.values
-        if self._shapes is None:
-            self._shapes = list(map(self._shadow, range(self.n)))
-        both = zip(self.values, self._shapes, strict=True)
-        return [shape if value is None else value for value, shape in both]
-
-    def value_or_shape(self, k: Record) -> Value:
-        """The value of record k; where nothing keeps it something of its shape and dtype."""
-        value: Value | None = self.values[k]
-        return self._shadow(k) if value is None else value
-
-    def _shadow(self, k: Record) -> Value:
-        shape, dtype = self.shape(k), abi.DTYPES.get(self.code(k), DOUBLE)
-        return pool.shadow_of(shape, dtype) if shape else dtype.type(0)
-
-    def opcode(self, k: Record) -> int:
-        return int(self.words[k]) & 0xFFFF
-
-    def code(self, k: Record) -> int:
-        return int(self.words[self.n + k]) & 0xFF
-
-    def shape(self, k: Record) -> tuple[int, ...]:
-        meta = int(self.words[self.n + k])
-        place = 3 * self.n + (meta >> 32)
-        return tuple(self.words[place : place + ((meta >> 16) & 0xFF)].tolist())
-
-    def strides(self, k: Record) -> tuple[int, ...]:
-        """Strides in bytes of value k."""
-        meta = int(self.words[self.n + k])
-        ndim, place = (meta >> 16) & 0xFF, 3 * self.n + (meta >> 32)
-        if meta & 0x100:
-            steps, step = [], (meta >> 9) & 0x7F
-            for extent in self.shape(k)[::-1]:
-                steps.append(step)
-                step *= extent
-            return tuple(steps[::-1])
-        return tuple(self.words[place + ndim : place + 2 * ndim].tolist())
-
-    def operation(self, k: Record) -> tuple[int, int, int]:
-        """The opcode of record k, and its two operands as record numbers from 1."""
-        word = int(self.words[k])
-        return word & 0xFFFF, (word >> 16) & 0xFFFF, word >> 32
-
-    def operands(self, k: Record, form: int) -> list[Record]:
-        """Record numbers of k's operands."""
-        return _operands(self.operation, k, form)
-
-    def links(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Records that link to older tapes, those tapes' numbers (0: freed), the records there."""
-        words = self.words[: self.n]
-        records = np.flatnonzero(words & 0xFFFF == LINK)
-        found = words[records]
-        return records, found >> 16 & 0xFFFF, (found >> 32) - 1
-
-    def place(self, view: memoryview) -> None:
-        """Point a state's words at these columns."""
-        view[layout.WORD] = at = self.at
-        view[layout.META] = at + 8 * self.n
-        view[layout.ADDRESS] = at + 16 * self.n
-        view[layout.SHAPES] = at + 24 * self.n
-        view[layout.RECORDS] = self.n
-
-
-def _operands(operation: Callable[[int], tuple[int, int, int]], k: Record, form: int) -> list[Record]:
-    """Record numbers of k's operands, from what an operation is by its record's number."""
-    _, first, second = operation(k)
-    found = [first - 1] if first and form != layout.NONE else []
-    if form == layout.TWO:
-        found.append(second - 1)
-    while form == layout.CHAIN and second:
-        _, first, second = operation(second - 1)
-        found.append(first - 1)
-    return found
 
 
 class Tape:
@@ -486,7 +368,7 @@ class Tape:
 
     def operands(self, k: Record, form: int) -> list[Record]:
         """As `Columns.operands`, of a record that may be in an open tape's log."""
-        return _operands(self.operation, k, form)
+        return operands_of(self.operation, k, form)
 
     # ------------------------------------------------------------ sealing
 
@@ -501,12 +383,12 @@ class Tape:
             return columns
         if self is local.tape:
             return close(self)
-        return self.seal() if self.limit == LEFT else _read(log, self.shadows)
+        return self.seal() if self.limit == LEFT else read(log, self.shadows)
 
     def view(self) -> Columns:
         """Return the columns of what is recorded so far; an open tape stays open."""
         log = self.log
-        return self.columns or _read(log, self.shadows)
+        return self.columns or read(log, self.shadows)
 
     def show(self, limit: int = 100) -> str:
         """Describe the last records as text, one a line; see `tapegrad.tape.show`."""
@@ -518,7 +400,7 @@ class Tape:
         columns = self.columns
         if columns is not None:
             return columns
-        columns = _read(log, self.shadows)
+        columns = read(log, self.shadows)
         if self.columns is not None:  # another thread was faster
             return self.columns
         self.columns = columns
@@ -569,12 +451,15 @@ class Tape:
         if columns.n == 0:
             return
         self.held, self.count = None, 0  # until it is known again
-        live, lost, held, needed = self._find_live(columns)
+        references = self.shadows, self.anchored
+        live, lost, held, needed = pruning.find_live(
+            columns, references, self.freed_flags(columns.n), len(self.older)
+        )
         if self._at_work_beside(mine):  # by now: links that led to what it is still to read may be gone
             return
         self.held = held
         if lost:
-            self._drop_values(columns.values, live)
+            pruning.drop(columns.values, live, recycled=self.weight > pool.MIN_BYTES)
         if needed:
             self._cut_links(columns, live, needed)
         self._forget_all_but(live)
@@ -587,54 +472,6 @@ class Tape:
                 return True
         return False
 
-    def _find_live(self, columns: Columns) -> tuple[np.ndarray, int, np.ndarray, list[int]]:
-        """Find which records are live; nothing changes.
-
-        Returns flags of records, as compiled `prune` sets them, the number of values that nobody will read,
-        the records with a handle, and of each older tape whether a link that is needed leads there.
-        """
-        values, n = columns.values, columns.n
-        state = take()
-        state.fit(n)
-        both = np.zeros(n + len(self.older), np.uint8)
-        live, needed = both[:n], both[n:]
-        self._mark(live, self.shadows)
-        self._mark(live, self.anchored)
-        freed = self.freed_flags(n)
-        view = state.view
-        columns.place(view)
-        state.look(values)
-        view[layout.LIVE] = abi.address(both)
-        view[layout.FREED] = abi.address(state.unfreed if freed is None else freed)
-        view[layout.NONE_OBJECT] = id(None)
-        if abi.native():
-            view[layout.COUNTS] = 0
-            lost = state.run(layout.PRUNE, id(values))
-        else:
-            counts = np.array([sys.getrefcount(v) - abi.IN_A_LIST + 1 for v in values], np.int64)
-            items = np.array([id(v) for v in values], np.int64)
-            view[layout.COUNTS], view[layout.ITEMS] = abi.address(counts), abi.address(items)
-            lost = state.run(layout.PRUNE)
-        held = state.buffers[layout.PENDING][: view[layout.PENDING_COUNT]].copy()
-        give(state)
-        return live, lost, held, needed.tolist()
-
-    def _drop_values(self, values: list[Any], live: np.ndarray) -> None:
-        """Let go of values that nobody will read."""
-        if self.weight > pool.MIN_BYTES:
-            pool.recycle(values, np.flatnonzero(live & 2 == 0).tolist())
-        elif abi.native():
-            state = take()
-            state.look(values)
-            view = state.view
-            view[layout.LIVE], view[layout.RECORDS] = abi.address(live), live.size
-            view[layout.NONE_OBJECT] = id(None)
-            state.run(layout.DROP, id(values))
-            give(state)
-        else:
-            for k in np.flatnonzero(live & 2 == 0).tolist():
-                values[k] = None
-
     def _cut_links(self, columns: Columns, live: np.ndarray, needed: list[int]) -> None:
         """Let links that nothing reaches lead nowhere, and let go of tapes to which none is left."""
         records, _, _ = columns.links()
@@ -642,15 +479,6 @@ class Tape:
         for q, is_needed in enumerate(needed):
             if not is_needed:
                 self.older[q] = None
-
-    @staticmethod
-    def _mark(live: np.ndarray, references: dict[int, weakref.ref[Any]]) -> None:
-        """Mark the records, by place in the log, whose weakly referenced object lives; forget the others."""
-        for at, reference in references.copy().items():
-            if reference() is None:
-                del references[at]
-            else:
-                live[slot(at)] = 5
 
     def _forget_all_but(self, live: np.ndarray) -> None:
         """Drop what is kept beside the records, of those that nothing reaches."""
@@ -673,26 +501,18 @@ class Tape:
         Handles refer to their tape. To look at each of many takes long; where as much refers to it as before
         that is left out every other time, as a newer tape may have come instead.
         """
-        held = self.held
-        if held is None or self.columns is None:
+        held, columns = self.held, self.columns
+        if held is None or columns is None:
             return True
-        values, shadows = self.columns.values, self.shadows
-        if len(held) > FEW:
-            count, before = sys.getrefcount(self), self.count
-            self.count = 0
-            if count == before:
-                return False
-            if not abi.native() or _has_lost(values, held):
-                return True
-            self.count = count
+        if len(held) <= FEW:
+            return pruning.lost_any(columns.values, held.tolist(), self.shadows)
+        count, before = sys.getrefcount(self), self.count
+        self.count = 0
+        if count == before:
             return False
-        for k in held.tolist():
-            value = values[k]
-            if value is None:
-                if _dead(shadows.get(STRIDE * (k + 1))):
-                    return True
-            elif sys.getrefcount(value) <= abi.IN_A_LIST:
-                return True
+        if not abi.native() or pruning.lost_any_of_many(columns.values, held):
+            return True
+        self.count = count
         return False
 
     def __del__(
@@ -732,16 +552,6 @@ class Tape:
                 give_back(count)
 
 
-def _has_lost(values: list[Value | None], held: np.ndarray) -> bool:
-    """Whether one of these records' values is gone, or nothing but the tape has it."""
-    state = take()
-    state.look(values)
-    state.view[layout.LIVE], state.view[layout.RECORDS] = abi.address(held), held.size
-    found = state.run(layout.HAS_LOST, id(values))
-    give(state)
-    return bool(found)
-
-
 def checksum(array: np.ndarray) -> int:
     """A number that tells whether an array without gaps has changed."""
     return machine.load()[0](layout.CHECKSUM, 0, abi.address(array), array.nbytes)
@@ -749,10 +559,6 @@ def checksum(array: np.ndarray) -> int:
 
 def _same_layout(x: np.ndarray, y: np.ndarray) -> bool:
     return x.shape == y.shape and x.strides == y.strides and x.dtype is y.dtype
-
-
-def _dead(reference: weakref.ref[Any] | None) -> bool:
-    return reference is None or reference() is None
 
 
 def current() -> Tape:
@@ -865,95 +671,3 @@ def give_back(count: int) -> None:
     due[:] = [entry for entry in due if entry & SERIAL in young]
     heapify(due)
     pool.give_back()
-
-
-def _read(log: list[Any], shadows: dict[Position, weakref.ref[np.ndarray]]) -> Columns:
-    """The columns of an open tape's records, each validated."""
-    n = len(log) // STRIDE
-    if not abi.native():
-        return _read_portably(log, n, shadows)
-    state = take()
-    state.fit(n)
-    state.look(log)
-    view = state.view
-    words, at = state.buffers[layout.SEALING], view[layout.SEALING]
-    while True:
-        room = words.size - 3 * n
-        view[layout.WORD], view[layout.META] = at, at + 8 * n
-        view[layout.ADDRESS], view[layout.SHAPES] = at + 16 * n, at + 24 * n
-        view[layout.RECORDS], view[layout.CAPACITY] = n, room
-        view[layout.KNOWN] = abi.address(abi.known())
-        view[layout.NONE_OBJECT], view[layout.ARRAY_TYPE] = id(None), id(np.ndarray)
-        used = state.run(layout.SEAL, id(log))
-        if used < 0:
-            raise KernelError(_malformed(log, -1 - used))
-        if used <= room:
-            break
-        words = np.empty(3 * n + used, np.int64)
-        at = abi.address(words)
-    words = words[: 3 * n + used].copy()  # of the state's own
-    give(state)
-    return Columns(words, n, _values(log, n, shadows))
-
-
-def _values(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> list[Any]:
-    """The values of the first n records, None for shadows."""
-    values = log[3 : STRIDE * n : STRIDE]
-    for at, value in shadows.copy().items():
-        k = slot(at)
-        if k < n and values[k] is not value():
-            values[k] = None
-    return values
-
-
-def _malformed(log: list[Any], k: Record) -> str:
-    op, first, second, value = log[STRIDE * k : STRIDE * (k + 1)]
-    found = f"{type(value).__name__} of dtype {getattr(value, 'dtype', None)}"
-    return f"record {k} of a tape is malformed: op {op}, operands {first} and {second}, value {found}"
-
-
-def _read_portably(log: list[Any], n: int, shadows: dict[Position, weakref.ref[np.ndarray]]) -> Columns:
-    """As the compiled `seal`, through public calls only."""
-    operations, opcodes = table.operations()
-    words: list[list[int]] = [[], [], []]
-    shapes: list[int] = []
-    values = log[3 : STRIDE * n : STRIDE]
-    scalars: dict[Any, list[int]] = {}
-    for k in range(n):
-        op, first, second = log[STRIDE * k : STRIDE * k + 3]
-        if not 0 <= op < opcodes:
-            raise KernelError(_malformed(log, k))
-        form = int(operations[op, layout.FORM])
-        a, b = (0, 0) if form == layout.NONE else (first >> 2, second >> 2)
-        if form == layout.NUMBER:
-            b = second
-        wrong = form != layout.NONE and not 1 <= a <= k
-        if wrong or (form not in (layout.NUMBER, layout.NONE) and b > k) or (form == layout.TWO and b < 1):
-            raise KernelError(_malformed(log, k))
-        if op == LINK:
-            a, b = first, second >> 2
-        words[0].append(op | a << 16 | b << 32)
-        value = values[k]
-        if value is None:
-            words[1].append(0)
-            words[2].append(0)
-            continue
-        array = np.asarray(value)
-        code = abi.CODES.get(array.dtype.char, 0)
-        if code == 0 or not array.dtype.isnative:
-            raise KernelError(_malformed(log, k))
-        if not isinstance(value, np.ndarray):
-            scalars.setdefault(array.dtype, []).append(k)
-        dense = array.flags.c_contiguous
-        meta = code | dense << 8 | array.itemsize << 9 | array.ndim << 16 | len(shapes) << 32
-        words[1].append(meta)
-        words[2].append(abi.address(array))
-        shapes += array.shape if dense else (*array.shape, *array.strides)
-    kept = []
-    for dtype, places in scalars.items():  # copied: nothing but ndarrays tells its address
-        array = np.array([values[k] for k in places], dtype)
-        kept.append(array)
-        for q, k in enumerate(places):
-            words[2][k] = abi.address(array) + q * array.itemsize
-    flat = np.array(words[0] + words[1] + words[2] + shapes, np.int64)
-    return Columns(flat, n, _values(log, n, shadows), kept)

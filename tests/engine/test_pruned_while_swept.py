@@ -10,6 +10,7 @@ import tapegrad as tg
 from tapegrad.engine import plan as engine
 from tapegrad.errors import GraphFreedError, TapeBusyError
 from tapegrad.kernels.state import State
+from tapegrad.tape import pruning
 from tapegrad.tape import tape as tapes
 
 
@@ -145,12 +146,12 @@ def test_a_sweep_that_comes_between_two_steps_of_a_pruning(monkeypatch):
     monkeypatch.setattr(engine, "SMALL", 0)  # whatever is freed is pruned at once
     x = tg.tensor(AT, requires_grad=True)
     y = chain(x, 6)
-    older, pruning, swept = y._tape, threading.Event(), threading.Event()
+    older, begun, swept = y._tape, threading.Event(), threading.Event()
     tapes.close(older)
 
     def take():
         if threading.current_thread() is pruner:
-            pruning.set()
+            begun.set()
             assert swept.wait(60)
         return original()
 
@@ -165,11 +166,11 @@ def test_a_sweep_that_comes_between_two_steps_of_a_pruning(monkeypatch):
     y = chain(x, 6, y)
     loss = np.sum(y)
     del y
-    original = tapes.take
-    monkeypatch.setattr(tapes, "take", take)
+    original = pruning.take
+    monkeypatch.setattr(pruning, "take", take)
     pruner = threading.Thread(target=older.prune, daemon=True)
     pruner.start()
-    assert pruning.wait(60)
+    assert begun.wait(60)
     (g,) = tg.grad([loss], [x], [1.0])
     np.testing.assert_allclose(g.numpy(), expected(AT, 12), rtol=1e-11)
     assert all(value is None for value in older.columns.values[1:])  # once the sweep has ended

@@ -216,7 +216,7 @@ def test_a_long_row_of_tapes_is_released_without_recursion(monkeypatch):
     assert not tapes.local.draining
 
 
-@pytest.mark.parametrize("name", ["leave", "age", "_read"])
+@pytest.mark.parametrize("name", ["leave", "age", "read"])
 def test_an_interrupt_while_a_tape_is_closed(monkeypatch, name):
     """Before or after the step named, the thread can go on recording and what was recorded stays right."""
     for after in (False, True):
