@@ -50,18 +50,18 @@ AT = np.linspace(0.1, 1.0, 2000)
 def test_owners_that_prune_during_the_sweep(short, monkeypatch, create, retain, step):
     x = tg.tensor(AT, requires_grad=True)
     loss, seen = graph(x)
-    original, pruning = getattr(*step), []
+    original, running = getattr(*step), []
 
     def and_prune(self, *arguments):
         found = original(self, *arguments)
-        if pruning:  # which runs compiled code as well
+        if running:  # which runs compiled code as well
             return found
-        pruning.append(True)
+        running.append(True)
         for reference in seen:
             tape = reference()
             if tape is not None and tape is not tapes.local.tape:
                 tape.prune()
-        pruning.clear()
+        running.clear()
         return found
 
     monkeypatch.setattr(*step, and_prune)
