@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import scipy.optimize as theirs
 from scipy import sparse, special
+from scipy.sparse.linalg import aslinearoperator
 
 import tapegrad as tg
+import tapegrad.scipy as ts
 import tapegrad.scipy.optimize as ours
 from tapegrad.errors import GradientError, TapeError
 from tapegrad.scipy import evaluations
@@ -545,6 +547,66 @@ def test_curve_fit_of_a_compiled_function():
 
     found, _ = ours.curve_fit(f, T, 3 * np.exp(-2 * T), [1.0, 1.0])
     np.testing.assert_allclose(found, [3, 2], rtol=1e-9)
+
+
+# ---------------------------------------------------------------- linear least squares
+
+TALL = np.cos(np.arange(24.0).reshape(6, 4) ** 2)
+RIGHT = np.array([1.0, -0.5, 0.3, 2.0, 0.1, -1.0])
+LOW, HIGH = np.array([-0.5, -0.2, -0.1, -0.3]), np.array([0.3, 0.2, 0.4, 0.1])
+
+
+def test_the_derivative_of_a_non_negative_solution():
+    x, rnorm = theirs.nnls(TALL, RIGHT)
+    free = np.flatnonzero(x)
+    assert 0 < free.size < x.size
+    A, b = tg.tensor(TALL, requires_grad=True), tg.tensor(RIGHT, requires_grad=True)
+    found, norm = ours.nnls(A, b)
+    assert np.array_equal(found.detach(), x) and norm.item() == pytest.approx(rnorm, rel=1e-14)
+    expected = np.zeros((4, 6))
+    expected[free] = np.linalg.pinv(TALL[:, free])
+    np.testing.assert_allclose(tg.func.jacrev(lambda b: ours.nnls(TALL, b)[0])(RIGHT), expected, atol=1e-14)
+    assert tg.autograd.gradgradcheck(lambda A, b: np.sum(ours.nnls(A, b)[0] ** 3), (A, b))
+    np.testing.assert_array_equal(ours.nnls(A.detach(), RIGHT)[0], x)
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse", "of tensors"])
+def test_the_derivative_of_a_linear_solution_between_bounds(kind):
+    """As of the free elements by the normal equations, the others at their bounds."""
+    x = theirs.lsq_linear(TALL, RIGHT, (LOW, HIGH)).x
+    places = [np.isclose(x, side, atol=1e-9) for side in (LOW, HIGH)]
+    assert all(map(np.any, places)) and not (places[0] | places[1]).all()
+
+    def direct(A, b, low, high):
+        fixed = places[0] * low + places[1] * high
+        free = np.flatnonzero(~(places[0] | places[1]))
+        part = A[:, free]
+        x = fixed + np.eye(4)[:, free] @ np.linalg.solve(part.T @ part, part.T @ (b - A @ fixed))
+        return np.sum(np.sin(x)) + np.sum((A @ x - b) ** 2) / 2 + (A @ x - b)[1]
+
+    def by_solver(A, b, low, high):
+        of = sparse.csr_array(TALL)
+        if kind == "sparse":
+            A = of
+        elif kind == "of tensors":
+            A = ts.sparse.csr_array((np.reshape(A, -1), of.indices, of.indptr), shape=of.shape)
+        found = ours.lsq_linear(A, b, theirs.Bounds(low, high) if kind == "sparse" else (low, high))
+        return np.sum(np.sin(found.x)) + found.cost + found.fun[1]
+
+    of = (1, 2, 3) if kind == "sparse" else (0, 1, 2, 3)
+    found, expected = (tg.func.grad(f, of)(TALL, RIGHT, LOW, HIGH) for f in (by_solver, direct))
+    for found, expected in zip(found, expected, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_linear_solutions_without_a_derivative_are_refused():
+    b = tg.tensor(RIGHT, requires_grad=True)
+    with pytest.raises(GradientError, match="LinearOperator"):
+        ours.lsq_linear(aslinearoperator(TALL), b)
+    with pytest.raises(GradientError, match="no strict complementarity"):
+        ours.nnls(np.eye(2), tg.tensor([1.0, 0.0], requires_grad=True))
+    with pytest.raises(GradientError, match="nnls"):
+        tg.grad(np.sum(ours.nnls(np.ones((6, 2)), b)[0]), b)
 
 
 # ---------------------------------------------------------------- roots

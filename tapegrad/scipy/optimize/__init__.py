@@ -13,6 +13,7 @@ from typing import Any
 import scipy.optimize as _scipy
 
 from tapegrad.scipy.optimize.fits import curve_fit, least_squares
+from tapegrad.scipy.optimize.linear import lsq_linear, nnls
 from tapegrad.scipy.optimize.minima import minimize, minimize_scalar
 from tapegrad.scipy.optimize.roots import (
     bisect,
@@ -28,8 +29,8 @@ from tapegrad.scipy.optimize.roots import (
 )
 
 __all__ = [
-    "bisect", "brenth", "brentq", "curve_fit", "fixed_point", "fsolve", "least_squares", "minimize",
-    "minimize_scalar", "newton", "ridder", "root", "root_scalar", "toms748",
+    "bisect", "brenth", "brentq", "curve_fit", "fixed_point", "fsolve", "least_squares", "lsq_linear",
+    "minimize", "minimize_scalar", "newton", "nnls", "ridder", "root", "root_scalar", "toms748",
 ]  # fmt: skip
 
 

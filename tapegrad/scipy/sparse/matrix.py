@@ -82,7 +82,7 @@ class SparseTensor:
 
     def conj(self) -> SparseTensor:
         """The complex conjugate."""
-        return SparseTensor(np.conj(self.data), self._pattern)
+        return self.with_data(np.conj(self.data))
 
     def toarray(self) -> Tensor:
         """All elements, a Tensor; values of the same place are added."""
@@ -103,6 +103,10 @@ class SparseTensor:
     def copy(self) -> SparseTensor:
         """The matrix itself, which nothing writes to."""
         return self
+
+    def with_data(self, data: TensorOrArray) -> SparseTensor:
+        """Return the matrix with other values at the same places."""
+        return SparseTensor(data, self._pattern)
 
     def value(self) -> _scipy.sparray:
         """Return SciPy's matrix of the values, without derivatives."""
@@ -189,14 +193,14 @@ class SparseTensor:
                     f"a sparse matrix of shape {self.shape} has no product by elements with an array of "
                     f"shape {shape_of(other)}"
                 ) from error
-        return SparseTensor(self.data * other, self._pattern)
+        return self.with_data(self.data * other)
 
     __mul__ = __rmul__ = multiply
 
     def __truediv__(self, number: Operand) -> SparseTensor:
         if _is_matrix(number) or np.ndim(value_of(number)) != 0:
             _refuse("/ with anything but a number", "multiply by the reciprocal")
-        return SparseTensor(self.data / number, self._pattern)
+        return self.with_data(self.data / number)
 
     def __getitem__(self, index: Any) -> Any:
         """A part, as SciPy takes it: by slices, numbers, arrays of places or masks."""
@@ -207,7 +211,7 @@ class SparseTensor:
         return SparseTensor(np.abs(found.data), found._pattern)
 
     def __neg__(self) -> SparseTensor:
-        return SparseTensor(-self.data, self._pattern)
+        return self.with_data(-self.data)
 
     @overload
     def __add__(self, other: SparseTensor) -> SparseTensor: ...
