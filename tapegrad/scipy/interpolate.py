@@ -2,22 +2,21 @@
 
 They are differentiated by the data, of which all but `PchipInterpolator` and `Akima1DInterpolator` are linear
 functions, and by the places where they are evaluated; not by the places of the data. At a place where two
-pieces meet the piece to the right is meant, at the last one that to the left.
+pieces meet the piece to the right is meant, at the last one that to the left. Those on grids are in `grids`,
+cubics through data in `piecewise`, sums of functions of distances in `radial`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.interpolate as _scipy
 
 from tapegrad.core.base import value_of
-from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, fall_through, refuse, theirs
+from tapegrad.scipy.grids import RectBivariateSpline, RegularGridInterpolator, interpn
 from tapegrad.scipy.piecewise import (
     Akima1DInterpolator,
     CubicHermiteSpline,
@@ -25,6 +24,7 @@ from tapegrad.scipy.piecewise import (
     Pieces,
     PPoly,
     applied,
+    basis_pieces,
     constant,
     first,
     placed,
@@ -34,7 +34,8 @@ from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
     "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "PPoly", "PchipInterpolator",
-    "RBFInterpolator", "RegularGridInterpolator", "interp1d", "make_interp_spline",
+    "RBFInterpolator", "RectBivariateSpline", "RegularGridInterpolator", "interp1d", "interpn",
+    "make_interp_spline",
 ]  # fmt: skip
 
 
@@ -139,8 +140,7 @@ class BSpline(Pieces):
         t = constant(t, "BSpline", "t")
         it = _scipy.BSpline(t, value_of(c), k, extrapolate, axis)
         count = len(it.t) - k - 1
-        spline, starts = _scipy.BSpline(it.t, np.eye(count), k), it.t[k:count]
-        basis = np.stack([spline(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
+        basis = basis_pieces(it.t, k)
         self._coefficients = first(c, axis)[0] if derivative_wanted(c) else it.c
         pieces = applied(basis, self._coefficients[:count])
         super().__init__(it, "scipy.interpolate.BSpline", pieces, it.t[k : count + 1], it.axis, extrapolate)
@@ -261,110 +261,3 @@ class interp1d(Guarded):
         rest = np.ndim(found) - np.ndim(at) - self.axis
         inside = np.reshape(inside, (*(1,) * self.axis, *np.shape(at), *(1,) * rest))
         return np.where(inside, found, outer)
-
-
-class RegularGridInterpolator(Guarded):
-    """Interpolant of data on a regular grid.
-
-    Parameters
-    ----------
-    points : tuple of array_like
-        Places along each axis, constants.
-    values : Tensor or array_like
-        Data.
-    method : str, optional
-        Derivatives are there for "linear", and by the data for "nearest".
-    bounds_error, fill_value, solver, solver_args : optional
-        As SciPy has them.
-
-    Examples
-    --------
-    >>> import tapegrad as tg, tapegrad.scipy as ts
-    >>> values = tg.tensor([[0.0, 1.0], [2.0, 5.0]], requires_grad=True)
-    >>> x = tg.tensor([0.5, 0.5], requires_grad=True)
-    >>> grid = ts.interpolate.RegularGridInterpolator(([0.0, 1.0], [0.0, 1.0]), values)
-    >>> tg.grad(grid(x)[0], [values, x])
-    (tensor([[0.25, 0.25],
-            [0.25, 0.25]]), tensor([3., 2.]))
-    """
-
-    constants = ("grid", "method", "bounds_error", "fill_value")
-
-    def __init__(
-        self, points: Any, values: Operand, method: str = "linear",
-        bounds_error: bool = True, fill_value: float | None = np.nan, *, solver: Function | None = None,
-        solver_args: Mapping[str, str | float] | None = None,
-    ) -> None:  # fmt: skip
-        name = "RegularGridInterpolator"
-        points = tuple(constant(p, name, "points") for p in points)
-        fill_value = constant(fill_value, name, "fill_value")
-        options = {"solver": solver, "solver_args": solver_args}
-        it = _scipy.RegularGridInterpolator(
-            points, value_of(values), method, bounds_error, fill_value, **options
-        )
-        super().__init__(it, f"scipy.interpolate.{name}", (values,))
-        self._values = doubles(values)
-        for axis, p in enumerate(points):
-            if len(p) > 1 and p[0] > p[-1]:
-                self._values = np.flip(self._values, axis)
-
-    def __call__(self, xi: Operand, method: str | None = None, *, nu: Operand | None = None) -> TensorOrArray:
-        """Evaluate it, as SciPy's."""
-        if not derivative_wanted(xi, self._values):
-            return theirs(self._it, (xi, method), {"nu": nu})
-        kind = self._it.method if method is None else method
-        if kind not in ("linear", "nearest") or nu is not None:
-            raise refuse(f"{self.title} with method={kind!r}", "has no derivative but for 'linear'")
-        if kind == "nearest" and derivative_wanted(xi):
-            raise refuse(f"{self.title} with method='nearest'", "has no derivative by xi")
-        outer = self._it(plain(xi), method)  # refuses what is out of bounds
-        if isinstance(xi, tuple):
-            xi = np.stack(np.broadcast_arrays(*map(doubles, xi)), axis=-1)
-        xi = doubles(xi)
-        grid = self._it.grid
-        if np.ndim(xi) == 1:
-            xi = np.reshape(xi, (1, -1)) if len(grid) > 1 or np.shape(xi)[0] == 1 else xi[:, None]
-        at = value_of(xi)
-        if np.any(np.isnan(at)):
-            xi = np.where(np.isnan(at), 0.0, xi)
-        pairs = [self._pair(p, at[..., d]) for d, p in enumerate(grid)]
-        rest = np.ndim(self._values) - len(grid)
-        parts = [
-            np.reshape((xi[..., d] - p[i]) / width, (*np.shape(at)[:-1], *(1,) * rest))
-            for d, (p, (i, width)) in enumerate(zip(grid, pairs, strict=True))
-        ]
-        if kind == "nearest":
-            places = [
-                i + (value_of(t).reshape(i.shape) > 0.5) for t, (i, _) in zip(parts, pairs, strict=True)
-            ]
-            found = self._values[tuple(places)]
-        else:
-            found = self._corners(parts, [i for i, _ in pairs])
-        bad = np.isnan(at).any(axis=-1)
-        if self._it.fill_value is not None:
-            bad = bad | np.any(
-                [(at[..., d] < p[0]) | (at[..., d] > p[-1]) for d, p in enumerate(grid)], axis=0
-            )
-        if np.any(bad):
-            found = np.where(np.reshape(bad, (*np.shape(bad), *(1,) * rest)), outer, found)
-        return found
-
-    @staticmethod
-    def _pair(p: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The interval that a number lies in, and its length."""
-        if len(p) == 1:
-            return np.zeros(at.shape, int), np.ones(at.shape)
-        i = np.clip(np.searchsorted(p, at, side="right") - 1, 0, len(p) - 2)
-        return i, p[i + 1] - p[i]
-
-    def _corners(self, parts: Sequence[TensorOrArray], places: list[np.ndarray]) -> TensorOrArray | float:
-        """The sum over the corners of cells."""
-        found: TensorOrArray | float = 0.0
-        for corner in np.ndindex(*(2,) * len(parts)):
-            if any(c and np.shape(self._values)[d] == 1 for d, c in enumerate(corner)):
-                continue
-            weight: TensorOrArray | float = 1.0
-            for c, t in zip(corner, parts, strict=True):
-                weight = weight * (t if c else 1 - t)
-            found = found + weight * self._values[tuple(i + c for i, c in zip(places, corner, strict=True))]
-        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = [
     "Akima1DInterpolator", "CubicHermiteSpline", "PPoly", "PchipInterpolator", "Pieces", "applied",
-    "constant", "first", "placed",
+    "basis_pieces", "constant", "first", "interval_of", "placed",
 ]  # fmt: skip
 
 
@@ -63,7 +64,7 @@ class Pieces(Guarded):
         bad = np.isnan(at) if extrapolate else np.isnan(at) | (at < ends[0]) | (at > ends[-1])
         if np.any(bad):
             x = np.where(bad, ends[0], x)
-        i = np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
+        i = interval_of(ends, at)
         c, rest = self._pieces, np.ndim(self._pieces) - 2
         off = np.reshape(x - ends[i], (*np.shape(at), *(1,) * rest))
         found = np.zeros((*np.shape(at), *np.shape(c)[2:]))
@@ -121,6 +122,18 @@ class Pieces(Guarded):
 
     def _like(self, it: Any, c: TensorOrArray) -> Pieces:
         return Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
+
+
+def interval_of(ends: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Which interval numbers lie in; those outside are in the first or the last one."""
+    return np.clip(np.searchsorted(ends, at, side="right") - 1, 0, len(ends) - 2)
+
+
+def basis_pieces(t: np.ndarray, k: int) -> np.ndarray:
+    """Coefficients of all B-splines of knots and a degree in each interval, as of `Pieces`."""
+    count = len(t) - k - 1
+    splines, starts = _scipy.BSpline(t, np.eye(count), k), t[k:count]
+    return np.stack([splines(starts, p) / math.factorial(p) for p in range(k, -1, -1)])
 
 
 def _column(numbers: np.ndarray, rank: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.interpolate
+from scipy.sparse.linalg import spsolve
 
 import tapegrad as tg
 import tapegrad.scipy as ts
@@ -196,8 +197,73 @@ def test_regular_grid_beyond_the_ends_and_nearest():
         OURS.RegularGridInterpolator(GRID, leaf(VALUES))(at[:1])
     with pytest.raises(UnsupportedOpError, match="nearest"):
         mine(leaf(at), "nearest")
-    with pytest.raises(UnsupportedOpError, match="slinear"):
-        mine(leaf(at), "slinear")
+    with pytest.raises(UnsupportedOpError, match="pchip"):
+        OURS.RegularGridInterpolator((X, X), leaf(np.outer(X, X)), "pchip")([[1.0, 1.0]])
+
+
+WIDE = (X, np.array([3.0, 2.5, 1.9, 1.0, 0.4, 0.0]))
+SMOOTH = np.random.default_rng(9).normal(size=(6, 6, 2))
+
+
+@pytest.mark.parametrize("method", thinned(["slinear", "cubic", "quintic"], lambda method: method == "cubic"))
+def test_splines_on_a_regular_grid(method):
+    """A linear function of the data; of places as its derivative, which SciPy has by `nu`."""
+    solved = {"solver": spsolve}  # else its values are those of an iteration
+    at = np.array([[0.4, 1.2], [3.8, 2.7], [1.9, 0.1], [2.3, 2.2]])
+    theirs = SCIPY.RegularGridInterpolator(WIDE, SMOOTH, method, **solved)
+    mine = OURS.RegularGridInterpolator(WIDE, SMOOTH, method, **solved)
+    x, v = leaf(at), leaf(SMOOTH)
+    np.testing.assert_allclose(mine(x).detach().numpy(), theirs(at), rtol=1e-11)
+    (g,) = tg.grad(mine(x)[..., 1].sum(), x)
+    np.testing.assert_allclose(g.numpy().T, [theirs(at, nu=nu)[:, 1] for nu in ((1, 0), (0, 1))], rtol=1e-9)
+    off = np.cos(np.arange(72.0)).reshape(SMOOTH.shape)
+    (g,) = tg.grad(OURS.RegularGridInterpolator(WIDE, v, method, **solved)(at, nu=(0, 1)).sum(), v)
+    expected = SCIPY.RegularGridInterpolator(WIDE, off, method, **solved)(at, nu=(0, 1)).sum()
+    assert np.sum(g.numpy() * off) == pytest.approx(expected, rel=1e-10)
+    assert gradgradcheck(lambda x: mine(x), [x], fast_mode=True)
+    rough = SCIPY.RegularGridInterpolator(WIDE, SMOOTH, method, bounds_error=False, fill_value=-1.0)
+    again = OURS.RegularGridInterpolator(WIDE, SMOOTH, method, bounds_error=False, fill_value=-1.0)
+    beyond = np.array([[0.4, 1.2], [9.0, 1.0], [np.nan, 1.0]])
+    np.testing.assert_allclose(again(leaf(beyond)).detach().numpy(), rough(beyond), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("kx", "ky"), thinned([(3, 3), (2, 4)], lambda kx, ky: ky == 3))
+def test_splines_of_two_variables(kx, ky):
+    z, y = SMOOTH[..., 0], WIDE[1][::-1].copy()
+    theirs = SCIPY.RectBivariateSpline(X, y, z, kx=kx, ky=ky)
+    inside, beyond = np.array([0.3, 1.9, 3.3]), np.array([-1.0, 1.9, 9.0])  # as at the ends there
+
+    def mine(z, *args, **kwargs):
+        return OURS.RectBivariateSpline(X, y, z, kx=kx, ky=ky)(*args, **kwargs)
+
+    for grid in (True, False):
+        for at in (inside, beyond):
+            found = mine(leaf(z), leaf(at), leaf(at), grid=grid).detach().numpy()
+            np.testing.assert_allclose(found, theirs(at, at, grid=grid), rtol=1e-10, atol=1e-12)
+        f = lambda z, a, b, grid=grid: mine(z, a, b, grid=grid)
+        assert gradcheck(f, [leaf(z), leaf(inside), leaf(inside - 0.2)], check_forward_ad=True)
+        assert gradgradcheck(f, [leaf(z), leaf(inside), leaf(inside - 0.2)], fast_mode=True)
+    for at, slope in (inside, theirs.ev(inside, 1.0, dx=1)), (beyond, [0.0, theirs.ev(1.9, 1.0, dx=1), 0.0]):
+        a = leaf(at)
+        (g,) = tg.grad(mine(z, a, 1.0, grid=False).sum(), a)
+        np.testing.assert_allclose(g.numpy(), slope, rtol=1e-10)
+    with pytest.raises(UnsupportedOpError, match=r"with s=0\.1"):
+        OURS.RectBivariateSpline(X, y, leaf(z), s=0.1)
+
+
+def test_interpolation_without_an_object():
+    at = np.array([[0.4, 1.2], [9.0, 0.1], [2.3, 2.2]])
+    grid, values = (X, WIDE[1][::-1].copy()), leaf(SMOOTH[..., 0])
+    for method in ("linear", "nearest", "cubic", "splinef2d"):
+        given = method, False, -3.0
+        for places in (at, (at[:, 0], at[:, 1])):
+            found = OURS.interpn(grid, values, places, *given)
+            expected = SCIPY.interpn(grid, SMOOTH[..., 0], places, *given)
+            np.testing.assert_allclose(found.detach().numpy(), expected, rtol=1e-11)
+        (g,) = tg.grad(found.sum(), values)
+        assert g.numpy().sum() == pytest.approx(2.0, rel=1e-12)  # weights of two places add up to 1 each
+    with pytest.raises(ValueError, match="out of bounds"):
+        OURS.interpn(grid, values, at)
 
 
 def test_coefficients_have_derivatives():
