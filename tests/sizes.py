@@ -130,7 +130,7 @@ OTHERS = (
     Limit("func.tangents", "LARGE_TAPE", "bytes of results that have tangents"),
     Limit("func.colouring", "FEW", "columns of a matrix that is coloured"),
     Limit("func.sparse", "BATCHED", "lanes of a sparse matrix"),
-    Limit("scipy.evaluations", "MANY", "unknowns of least squares"),
+    Limit("scipy.optimize.evaluations", "MANY", "unknowns of least squares"),
     Limit("scipy.optimize.adapters", "LARGE", "unknowns of a minimum"),
 )
 LIMITS = ARRAYS + OTHERS

@@ -28,7 +28,8 @@ from tapegrad.ops.triangles import (
     through_eigh,
     through_qr,
 )
-from tapegrad.scipy import evaluations, optimize
+from tapegrad.scipy import optimize
+from tapegrad.scipy.optimize import evaluations
 from tapegrad.tape import tape as tapes
 
 from . import sizes
@@ -120,10 +121,10 @@ NO_SIZE = {
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
     "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
-    "scipy/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
-    "scipy/distributions/extremes.py": {"NEAR"},  # of arguments, where series are taken
-    "scipy/quadrature.py": {"PANELS"},  # of an integral, as many as its function asks for
-    "scipy/evaluations.py": {"SPARSE"},  # a part, on both sides of which tests/scipy/test_optimize.py looks
+    "scipy/optimize/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
+    "scipy/stats/distributions/extremes.py": {"NEAR"},  # of arguments, where series are taken
+    "scipy/integrate/quadrature.py": {"PANELS"},  # of an integral, as many as its function asks for
+    "scipy/optimize/evaluations.py": {"SPARSE"},  # a part; tests/scipy/test_optimize.py
 }
 STATE_WORDS = {  # places in the words of a sweep and of compiled recording, codes of dtypes, opcodes
     name for name in vars(__import__("tapegrad.kernels.replay.layout", fromlist=["layout"])) if name.isupper()
@@ -147,9 +148,9 @@ NUMBERS = {  # numbers of 8 and more in comparisons, and why they are no sizes o
     ("kernels/replay/sweep.py", 255): "a mask",
     ("kernels/replay/watching.py", 40): "frames of a note, of which there are at most DEPTH",
     ("native/emission/algebra.py", 100.0): "exponents whose powers NumPy multiplies out",
-    ("scipy/quadrature.py", 10): "a factor of tolerances",
-    ("scipy/quadrature.py", 50): "a factor of rounding",
-    ("scipy/quadrature.py", 1000): "a factor of rounding",
+    ("scipy/integrate/quadrature.py", 10): "a factor of tolerances",
+    ("scipy/integrate/quadrature.py", 50): "a factor of rounding",
+    ("scipy/integrate/quadrature.py", 1000): "a factor of rounding",
     ("scipy/special.py", 8): "bytes of double precision",
     ("native/library/factors.py", 1e100): "a range of numbers",
     ("native/emission/gammas.py", 15.0): "a range of numbers",
@@ -1196,7 +1197,7 @@ def coefficients(n):
     np.testing.assert_allclose(found[5], np.exp(x) / 60, rtol=1e-14)
 
 
-@crosses("scipy.evaluations", "MANY")
+@crosses("scipy.optimize.evaluations", "MANY")
 def unknowns(n):
     """A Jacobian that is sparse from there on."""
     found = optimize.least_squares(lambda x: 3 * x - np.roll(x, 1) - 2.0, np.zeros(n))

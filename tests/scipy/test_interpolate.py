@@ -241,8 +241,9 @@ def test_splines_of_two_variables(kx, ky):
             found = mine(leaf(z), leaf(at), leaf(at), grid=grid).detach().numpy()
             np.testing.assert_allclose(found, theirs(at, at, grid=grid), rtol=1e-10, atol=1e-12)
         f = lambda z, a, b, grid=grid: mine(z, a, b, grid=grid)
-        assert gradcheck(f, [leaf(z), leaf(inside), leaf(inside - 0.2)], check_forward_ad=True, fast_mode=True)
-        assert gradgradcheck(f, [leaf(z), leaf(inside), leaf(inside - 0.2)], fast_mode=True)
+        given = leaf(z), leaf(inside), leaf(inside - 0.2)
+        assert gradcheck(f, given, check_forward_ad=True, fast_mode=True)
+        assert gradgradcheck(f, given, fast_mode=True)
     for at, slope in (inside, theirs.ev(inside, 1.0, dx=1)), (beyond, [0.0, theirs.ev(1.9, 1.0, dx=1), 0.0]):
         a = leaf(at)
         (g,) = tg.grad(mine(z, a, 1.0, grid=False).sum(), a)

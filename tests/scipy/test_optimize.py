@@ -14,8 +14,7 @@ import tapegrad as tg
 import tapegrad.scipy as ts
 import tapegrad.scipy.optimize as ours
 from tapegrad.errors import GradientError, TapeError
-from tapegrad.scipy import evaluations
-from tapegrad.scipy.optimize import adapters, minima
+from tapegrad.scipy.optimize import adapters, evaluations, minima
 
 START = np.array([-1.2, 1.0, 0.7])
 A = np.array([[3.0, 1.0, 0.5], [1.0, 4.0, -1.0], [0.5, -1.0, 5.0]])

@@ -15,7 +15,7 @@ from tapegrad import func
 from tapegrad.core.base import needs_derivative
 from tapegrad.errors import GradientError
 from tapegrad.func.trees import flatten
-from tapegrad.scipy.evaluations import USING, Outside
+from tapegrad.scipy.optimize.evaluations import USING, Outside
 from tapegrad.tensor import Operand, Tensor, TensorOrArray
 
 LARGE = 1000  # unknowns from which a derivative of a solution does without the matrix

@@ -11,8 +11,6 @@ import scipy.optimize as _scipy
 from tapegrad import func
 from tapegrad.core.base import value_of
 from tapegrad.func.calls import compiled, on_tensors
-from tapegrad.scipy.constrained import limits_of, plain_tree, solution
-from tapegrad.scipy.evaluations import Residual, Values, as_array, differentiating
 from tapegrad.scipy.linalg import cholesky, solve_triangular
 from tapegrad.scipy.optimize.adapters import (
     Bound,
@@ -25,6 +23,8 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     refused,
 )
+from tapegrad.scipy.optimize.constrained import limits_of, plain_tree, solution
+from tapegrad.scipy.optimize.evaluations import Residual, Values, as_array, differentiating
 from tapegrad.tensor import Operand, TensorOrArray
 
 

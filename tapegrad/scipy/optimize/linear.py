@@ -11,9 +11,9 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from tapegrad.errors import GradientError
-from tapegrad.scipy.constrained import Limits, limits_of, plain_tree, solution
-from tapegrad.scipy.evaluations import as_array
 from tapegrad.scipy.optimize.adapters import Bound, active, adapter, called, changed, minimizer_for, named
+from tapegrad.scipy.optimize.constrained import Limits, limits_of, plain_tree, solution
+from tapegrad.scipy.optimize.evaluations import as_array
 from tapegrad.scipy.sparse.matrix import SparseTensor
 from tapegrad.tensor import Operand, TensorOrArray
 

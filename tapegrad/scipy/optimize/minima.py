@@ -12,8 +12,6 @@ import scipy.optimize as _scipy
 from tapegrad import func
 from tapegrad.core.base import value_of
 from tapegrad.func.calls import on_tensors
-from tapegrad.scipy.constrained import GRADIENT, constraints_of, limits_of, plain_tree, solution
-from tapegrad.scipy.evaluations import Function, Residual, Values
 from tapegrad.scipy.optimize.adapters import (
     Bound,
     active,
@@ -25,6 +23,8 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     solved,
 )
+from tapegrad.scipy.optimize.constrained import GRADIENT, constraints_of, limits_of, plain_tree, solution
+from tapegrad.scipy.optimize.evaluations import Function, Residual, Values
 from tapegrad.tensor import Operand, TensorOrArray
 
 PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")  # methods that take the Hessian so

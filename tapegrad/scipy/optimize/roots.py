@@ -10,7 +10,6 @@ import scipy.optimize as _scipy
 
 from tapegrad import func
 from tapegrad.func.calls import on_tensors
-from tapegrad.scipy.evaluations import Function, Residual, Values, as_array
 from tapegrad.scipy.optimize.adapters import (
     Bound,
     active,
@@ -21,6 +20,7 @@ from tapegrad.scipy.optimize.adapters import (
     named,
     solved,
 )
+from tapegrad.scipy.optimize.evaluations import Function, Residual, Values, as_array
 from tapegrad.tensor import Operand, TensorOrArray
 
 

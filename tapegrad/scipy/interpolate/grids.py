@@ -16,7 +16,7 @@ from tapegrad.core.base import value_of
 from tapegrad.func.signatures import Function
 from tapegrad.numpy_api.tables import plain
 from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, refuse, theirs
-from tapegrad.scipy.piecewise import PPoly, applied, basis_pieces, constant, interval_of
+from tapegrad.scipy.interpolate.piecewise import PPoly, applied, basis_pieces, constant, interval_of
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["RectBivariateSpline", "RegularGridInterpolator", "interpn"]

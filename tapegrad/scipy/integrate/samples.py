@@ -1,9 +1,4 @@
-"""Functions of `scipy.integrate` on Tensors and arrays; all its other names are its own.
-
-Integrals of samples are differentiated by the samples and by where they were taken, those of functions
-(`quadrature`, `nested_integrals`) and solutions of differential equations (`initial_values`) by all that the
-functions are computed from.
-"""
+"""Integrals of samples."""
 
 from __future__ import annotations
 
@@ -11,31 +6,12 @@ from typing import Any
 
 import numpy as np
 import scipy.integrate as _scipy
-from scipy.special import roots_legendre
 
 from tapegrad.core.base import value_of
-from tapegrad.func.signatures import Function
-from tapegrad.scipy.calls import derived, doubles, fall_through
-from tapegrad.scipy.initial_values import odeint, solve_ivp
-from tapegrad.scipy.nested_integrals import dblquad, nquad, tplquad
-from tapegrad.scipy.quadrature import quad
+from tapegrad.scipy.calls import derived, doubles
 from tapegrad.tensor import Operand, TensorOrArray
 
-__all__ = [
-    "cumulative_simpson", "cumulative_trapezoid", "dblquad", "fixed_quad", "nquad", "odeint", "quad", "romb",
-    "simpson", "solve_ivp", "tplquad", "trapezoid",
-]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    return fall_through(_scipy, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_scipy.__all__})
-
-
-# ---------------------------------------------------------------- of samples
+__all__ = ["cumulative_simpson", "cumulative_trapezoid", "romb", "simpson", "trapezoid"]
 
 
 def _last(x: Any, axis: int) -> TensorOrArray:
@@ -279,40 +255,3 @@ def romb(y: Operand, dx: Operand = 1.0, axis: int = -1, show: bool = False) -> T
     y = _last(doubles(y), axis)
     weights = _scipy.romb(np.eye(np.shape(y)[-1]), axis=0)
     return np.sum(y * weights, axis=-1) * dx
-
-
-# ---------------------------------------------------------------- of functions
-
-
-def fixed_quad(
-    func: Function, a: Any, b: Any, args: tuple[Any, ...] = (), n: int = 5
-) -> tuple[TensorOrArray, None]:
-    """Integral of a function of vectors by Gauss's rule of n points.
-
-    Parameters
-    ----------
-    func : callable
-        ``func(x, *args)`` of a vector, or more with that as the last axis.
-    a, b : Tensor or float
-    args : tuple, optional
-    n : int, optional
-
-    Returns
-    -------
-    tuple
-        The integral, and None.
-
-    Examples
-    --------
-    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
-    >>> b = tg.tensor(1.0, requires_grad=True)
-    >>> tg.grad(ts.integrate.fixed_quad(np.cos, 0.0, b)[0], b)
-    (tensor(0.5403),)
-    """
-    if np.any(np.isinf(value_of(a))) or np.any(np.isinf(value_of(b))):
-        raise ValueError(
-            f"scipy.integrate.fixed_quad: limits {value_of(a)} and {value_of(b)}; quad takes infinite ones"
-        )
-    x, w = roots_legendre(n)
-    y = (b - a) * (np.real(x) + 1) / 2.0 + a
-    return (b - a) / 2.0 * np.sum(w * func(y, *args), axis=-1), None

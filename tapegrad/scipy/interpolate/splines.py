@@ -1,10 +1,4 @@
-"""Interpolants of `scipy.interpolate` on Tensors and arrays; all its other names are its own.
-
-They are differentiated by the data, of which all but `PchipInterpolator` and `Akima1DInterpolator` are linear
-functions, and by the places where they are evaluated; not by the places of the data. At a place where two
-pieces meet the piece to the right is meant, at the last one that to the left. Those on grids are in `grids`,
-cubics through data in `piecewise`, sums of functions of distances in `radial`.
-"""
+"""Splines through data, and interpolants of one variable."""
 
 from __future__ import annotations
 
@@ -15,36 +9,11 @@ import scipy.interpolate as _scipy
 
 from tapegrad.core.base import value_of
 from tapegrad.numpy_api.tables import plain
-from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, fall_through, refuse, theirs
-from tapegrad.scipy.grids import RectBivariateSpline, RegularGridInterpolator, interpn
-from tapegrad.scipy.piecewise import (
-    Akima1DInterpolator,
-    CubicHermiteSpline,
-    PchipInterpolator,
-    Pieces,
-    PPoly,
-    applied,
-    basis_pieces,
-    constant,
-    first,
-    placed,
-)
-from tapegrad.scipy.radial import RBFInterpolator
+from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, refuse, theirs
+from tapegrad.scipy.interpolate.piecewise import Pieces, applied, basis_pieces, constant, first, placed
 from tapegrad.tensor import Operand, TensorOrArray
 
-__all__ = [
-    "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "PPoly", "PchipInterpolator",
-    "RBFInterpolator", "RectBivariateSpline", "RegularGridInterpolator", "interp1d", "interpn",
-    "make_interp_spline",
-]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    return fall_through(_scipy, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_scipy.__all__})
+__all__ = ["BSpline", "CubicSpline", "interp1d", "make_interp_spline"]
 
 
 def _homogeneous(bc_type: str | tuple[tuple[int, np.ndarray], tuple[int, np.ndarray]], n: int) -> Any:

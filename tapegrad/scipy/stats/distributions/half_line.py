@@ -7,7 +7,7 @@ import scipy.special as sc
 import scipy.stats as _scipy
 
 from tapegrad.core.base import decide
-from tapegrad.scipy.distributions.formulas import (
+from tapegrad.scipy.stats.distributions.formulas import (
     LOG_2,
     LOG_PI,
     LOG_ROOT_2PI,
@@ -19,7 +19,7 @@ from tapegrad.scipy.distributions.formulas import (
     exponential,
     inverted,
 )
-from tapegrad.scipy.distributions.line import Cauchy, Norm
+from tapegrad.scipy.stats.distributions.line import Cauchy, Norm
 from tapegrad.tensor import TensorOrArray
 
 

@@ -20,7 +20,7 @@ from tapegrad.core.base import value_of
 from tapegrad.errors import GradientError
 from tapegrad.func.calls import on_tensors
 from tapegrad.func.trees import Tree, flatten
-from tapegrad.scipy.evaluations import as_array
+from tapegrad.scipy.optimize.evaluations import as_array
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["GRADIENT", "Constraint", "Limits", "constraints_of", "limits_of", "plain_tree", "solution"]

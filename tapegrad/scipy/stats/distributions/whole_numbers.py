@@ -6,7 +6,7 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.core.base import decide
-from tapegrad.scipy.distributions.formulas import (
+from tapegrad.scipy.stats.distributions.formulas import (
     Power,
     Powers,
     choose,

@@ -10,7 +10,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.core.base import Axis, DType
 from tapegrad.scipy.calls import derived
-from tapegrad.scipy.image_filters import correlate1d, filtered_axes, gaussian_filter, image_of, sequence_of
+from tapegrad.scipy.ndimage.filters import correlate1d, filtered_axes, gaussian_filter, image_of, sequence_of
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["gaussian_gradient_magnitude", "gaussian_laplace", "laplace", "prewitt", "sobel"]

@@ -10,7 +10,7 @@ from scipy import LowLevelCallable
 
 from tapegrad.core.base import value_of
 from tapegrad.scipy.calls import theirs
-from tapegrad.scipy.quadrature import quad
+from tapegrad.scipy.integrate.quadrature import quad
 from tapegrad.tensor import Operand
 
 __all__ = ["dblquad", "nquad", "tplquad"]

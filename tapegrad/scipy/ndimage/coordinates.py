@@ -1,8 +1,4 @@
-"""Filters and interpolation of `scipy.ndimage` on Tensors and arrays; all its other names are its own.
-
-Filters are differentiated by the image and, where they take any, by the weights; `map_coordinates` by the
-image and by the coordinates, at places where two pieces of the spline meet by the one to the right.
-"""
+"""Images at other coordinates: interpolation by splines, and maps of the plane."""
 
 from __future__ import annotations
 
@@ -16,44 +12,12 @@ import scipy.ndimage as _scipy
 from scipy.interpolate import BSpline
 
 from tapegrad.core.base import DType, value_of
-from tapegrad.scipy.calls import derivative_wanted, derived, doubles, fall_through, refuse
-from tapegrad.scipy.image_derivatives import (
-    gaussian_gradient_magnitude,
-    gaussian_laplace,
-    laplace,
-    prewitt,
-    sobel,
-)
-from tapegrad.scipy.image_filters import (
-    PADS,
-    convolve,
-    convolve1d,
-    correlate,
-    correlate1d,
-    gaussian_filter,
-    gaussian_filter1d,
-    image_of,
-    uniform_filter,
-    uniform_filter1d,
-)
+from tapegrad.scipy.calls import derivative_wanted, derived, doubles, refuse
+from tapegrad.scipy.ndimage.filters import PADS, image_of
 from tapegrad.tensor import Operand, TensorOrArray
 
-__all__ = [
-    "affine_transform", "convolve", "convolve1d", "correlate", "correlate1d", "gaussian_filter",
-    "gaussian_filter1d", "gaussian_gradient_magnitude", "gaussian_laplace", "laplace", "map_coordinates",
-    "prewitt", "shift", "sobel", "uniform_filter", "uniform_filter1d", "zoom",
-]  # fmt: skip
+__all__ = ["affine_transform", "map_coordinates", "shift", "zoom"]
 
-
-def __getattr__(name: str) -> Any:
-    return fall_through(_scipy, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_scipy.__all__})
-
-
-# ---------------------------------------------------------------- at coordinates
 
 PREPAD = 12  # elements that SciPy adds at each end before it fits a spline to what goes on as its ends are
 

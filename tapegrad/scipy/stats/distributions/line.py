@@ -13,7 +13,7 @@ from tapegrad.core.base import decide
 from tapegrad.func import custom_jvp
 from tapegrad.numpy_api.tables import any_needs_derivative
 from tapegrad.scipy.calls import refuse
-from tapegrad.scipy.distributions.formulas import (
+from tapegrad.scipy.stats.distributions.formulas import (
     LOG_2,
     LOG_PI,
     LOG_ROOT_2PI,

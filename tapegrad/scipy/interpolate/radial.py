@@ -11,7 +11,7 @@ import scipy.interpolate as _scipy
 from tapegrad.core.base import value_of
 from tapegrad.errors import ShapeError
 from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, refuse, theirs
-from tapegrad.scipy.piecewise import constant
+from tapegrad.scipy.interpolate.piecewise import constant
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["RBFInterpolator"]

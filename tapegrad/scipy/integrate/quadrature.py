@@ -1,7 +1,7 @@
-"""Integral of a function of one variable, as `scipy.integrate.quad`.
+"""Integrals of a function of one variable, as `scipy.integrate.quad` and `fixed_quad`.
 
-It looks after the error on plain values, as SciPy does, and records the function on the panels that this led
-to: so derivatives, to any order and in both modes, go by all that the function is computed from.
+`quad` looks after the error on plain values, as SciPy does, and records the function on the panels that this
+led to: so derivatives, to any order and in both modes, go by all that the function is computed from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tapegrad.scipy.calls import derivative_wanted, refuse, theirs
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Operand, TensorOrArray, is_tensor
 
-__all__ = ["quad"]
+__all__ = ["fixed_quad", "quad"]
 
 # Of 21 points after Kronrod and of the 10 of Gauss among them, those not below 0.
 NODES = np.array([
@@ -330,3 +330,37 @@ def _at_limit(f: Callable[[float], TensorOrArray], limit: Any) -> TensorOrArray:
         0.5 * w * f(value_of(limit) + 0.5 * (1 + s) * moved)
         for s, w in zip(nodes.tolist(), weights.tolist(), strict=True)
     )
+
+
+def fixed_quad(
+    func: Function, a: Any, b: Any, args: tuple[Any, ...] = (), n: int = 5
+) -> tuple[TensorOrArray, None]:
+    """Integral of a function of vectors by Gauss's rule of n points.
+
+    Parameters
+    ----------
+    func : callable
+        ``func(x, *args)`` of a vector, or more with that as the last axis.
+    a, b : Tensor or float
+    args : tuple, optional
+    n : int, optional
+
+    Returns
+    -------
+    tuple
+        The integral, and None.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> b = tg.tensor(1.0, requires_grad=True)
+    >>> tg.grad(ts.integrate.fixed_quad(np.cos, 0.0, b)[0], b)
+    (tensor(0.5403),)
+    """
+    if np.any(np.isinf(value_of(a))) or np.any(np.isinf(value_of(b))):
+        raise ValueError(
+            f"scipy.integrate.fixed_quad: limits {value_of(a)} and {value_of(b)}; quad takes infinite ones"
+        )
+    x, w = roots_legendre(n)
+    y = (b - a) * (np.real(x) + 1) / 2.0 + a
+    return (b - a) / 2.0 * np.sum(w * func(y, *args), axis=-1), None

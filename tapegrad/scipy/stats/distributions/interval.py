@@ -6,12 +6,12 @@ import numpy as np
 import scipy.special as sc
 
 from tapegrad.core.base import decide
-from tapegrad.scipy.distributions.formulas import (
+from tapegrad.scipy.stats.distributions.formulas import (
     Formulas,
     Power,
     Powers,
 )
-from tapegrad.scipy.distributions.line import Norm
+from tapegrad.scipy.stats.distributions.line import Norm
 from tapegrad.tensor import TensorOrArray
 
 

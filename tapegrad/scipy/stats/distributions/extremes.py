@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from tapegrad.core.base import decide
-from tapegrad.scipy.distributions.formulas import Formulas, Power, Powers, choose, exponential
-from tapegrad.scipy.distributions.line import GumbelR
+from tapegrad.scipy.stats.distributions.formulas import Formulas, Power, Powers, choose, exponential
+from tapegrad.scipy.stats.distributions.line import GumbelR
 from tapegrad.tensor import TensorOrArray
 
 NEAR = 0.05  # to 0, where series are taken: their last term is 1e-19 of the first there

@@ -13,7 +13,7 @@ from tapegrad.core.base import Axis, value_of
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import named_like
 from tapegrad.scipy.calls import derived, doubles, refuse
-from tapegrad.scipy.summaries import given
+from tapegrad.scipy.stats.summaries import given
 from tapegrad.tensor import Operand, TensorOrArray
 
 __all__ = ["entropy", "linregress", "pearsonr"]
