@@ -283,6 +283,12 @@ SPECTRA = [
     ("stft", lambda s, x: s.stft(x.T, 2.0, ("kaiser", 3.0), 9, boundary="odd", scaling="psd", axis=0)[2]),
     ("stft", lambda s, x: s.stft(x, nperseg=8, boundary="even", detrend="linear", return_onesided=False)[2]),
     ("stft", lambda s, x: s.stft(x, nperseg=6, boundary=None, padded=False)[2]),
+    ("spectrogram", lambda s, x: s.spectrogram(x, nperseg=8, nfft=9)[2]),
+    ("spectrogram", lambda s, x: s.spectrogram(x.T, 2.0, "hann", 9, 4, scaling="spectrum", axis=0)[2]),
+    ("spectrogram", lambda s, x: s.spectrogram(x, nperseg=8, mode="magnitude")[2]),
+    ("spectrogram", lambda s, x: s.spectrogram(x, nperseg=8, mode="phase", detrend="linear")[2]),
+    ("istft", lambda s, x: s.istft(s.stft(x, nperseg=9, noverlap=6)[2] ** 2, nperseg=9, noverlap=6)[1]),
+    ("istft", lambda s, x: s.istft(s.stft(x, nperseg=8)[2].T, time_axis=0, freq_axis=1, scaling="psd")[1]),
     ("freqz", lambda s, x: s.freqz(x[0, :3], x[1, :4] + [4, 0, 0, 0], 6, True, fs=3.0)[1]),
     ("freqz", lambda s, x: s.freqz(x[0, :3], 2.0, [0.1, 0.7])[1]),
     *[("resample", lambda s, x, n=n, num=num, of=of: s.resample(of(x[:, :n]), num, axis=1))
@@ -301,8 +307,9 @@ def test_spectra(name, f):
 
 def test_spectra_in_single_precision_and_their_frequencies():
     single, segments = SIGNALS[0].astype(np.float32), {"nperseg": 8}
-    calls = ("welch", segments), ("stft", segments), ("periodogram", {}), ("resample", {"num": 9})
-    for name, more in calls:
+    calls = dict.fromkeys(("welch", "stft", "spectrogram"), segments)
+    calls |= {"periodogram": {}, "resample": {"num": 9}}
+    for name, more in calls.items():
         found = getattr(ts.signal, name)(leaf(single), **more)
         theirs = getattr(scipy.signal, name)(single, **more)
         for mine, its in zip(found, theirs, strict=True) if name != "resample" else [(found, theirs)]:

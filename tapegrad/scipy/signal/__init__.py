@@ -30,12 +30,22 @@ from tapegrad.scipy.signal.filters import (
     sosfilt_zi,
     sosfiltfilt,
 )
-from tapegrad.scipy.signal.spectra import coherence, csd, freqz, periodogram, resample, stft, welch
+from tapegrad.scipy.signal.spectra import (
+    coherence,
+    csd,
+    freqz,
+    istft,
+    periodogram,
+    resample,
+    spectrogram,
+    stft,
+    welch,
+)
 
 __all__ = [
     "coherence", "convolve", "convolve2d", "correlate", "correlate2d", "csd", "detrend", "fftconvolve",
-    "filtfilt", "freqz", "hilbert", "lfilter", "lfilter_zi", "oaconvolve", "periodogram", "resample",
-    "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt", "stft", "welch",
+    "filtfilt", "freqz", "hilbert", "istft", "lfilter", "lfilter_zi", "oaconvolve", "periodogram", "resample",
+    "savgol_filter", "sosfilt", "sosfilt_zi", "sosfiltfilt", "spectrogram", "stft", "welch",
 ]  # fmt: skip
 
 

@@ -20,6 +20,10 @@ EXTENSIONS: dict[str, dict[str, Any]] = {
     "zeros": {"mode": "constant"}, "constant": {"mode": "edge"}, "even": {"mode": "reflect"},
     "odd": {"mode": "reflect", "reflect_type": "odd"},
 }  # fmt: skip
+MODES: dict[str, Any] = {
+    "psd": None, "complex": lambda z: z, "magnitude": np.abs, "angle": np.angle,
+    "phase": lambda z: np.unwrap(np.angle(z), axis=-2),
+}  # fmt: skip
 WEIGHTS = {
     "density": lambda win, fs: 1 / (fs * np.sum(win * win)),
     "spectrum": lambda win, fs: 1 / np.sum(win) ** 2,
@@ -248,6 +252,94 @@ def stft(
         times - (0 if boundary is None else size / 2 / fs),
         np.moveaxis(_in_precision(np.swapaxes(z, -1, -2), x), -2, place),
     )
+
+
+@derived
+def spectrogram(
+    x: Any, fs: float = 1.0, window: Any = ("tukey", 0.25), nperseg: int | None = None,
+    noverlap: int | None = None, nfft: int | None = None, detrend: Any = "constant",
+    return_onesided: bool = True, scaling: str = "density", axis: int = -1, mode: str = "psd",
+) -> tuple[np.ndarray, np.ndarray, TensorOrArray]:  # fmt: skip
+    """Spectra of segments of a signal, as `scipy.signal.spectrogram`; they are a Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> x = tg.tensor([1.0, 0.0, 2.0, 1.0, 0.5, 3.0], requires_grad=True)
+    >>> f, t, power = ts.signal.spectrogram(x, window="hann", nperseg=4, noverlap=2)
+    >>> tg.grad(power[1, 0], x)
+    (tensor([-0.6667, -1.3333,  2.0000,  0.0000,  0.0000,  0.0000]),)
+    """
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; give one of {[*MODES]}")
+    x = np.moveaxis(floats(x), axis, -1)
+    n = np.shape(x)[-1]
+    size = (
+        min(256 if nperseg is None else int(nperseg), n) if isinstance(window, (str, tuple)) else len(window)
+    )
+    noverlap = size // 8 if noverlap is None else noverlap
+    if mode == "psd":
+        frequencies, found = _powers(
+            x, None, fs, window, size, noverlap, nfft, detrend, return_onesided, scaling
+        )
+        times = (np.arange(np.shape(found)[-2]) * (size - noverlap) + size / 2) / float(fs)
+        found = _in_precision(np.swapaxes(found, -1, -2), x)
+    else:
+        how = "psd" if scaling == "density" else scaling
+        frequencies, times, z = stft(
+            x, fs, window, size, noverlap, nfft, detrend, return_onesided, None, False, -1, how
+        )
+        found = MODES[mode](z)
+    return frequencies, times, np.moveaxis(found, -2, axis - 1 if axis < 0 else axis)
+
+
+@derived
+def istft(
+    Zxx: Any, fs: float = 1.0, window: Any = "hann", nperseg: int | None = None, noverlap: int | None = None,
+    nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
+    freq_axis: int = -2, scaling: str = "spectrum",
+) -> tuple[np.ndarray, TensorOrArray]:  # fmt: skip
+    """Signal of a short time Fourier transform, as `scipy.signal.istft`; it is a Tensor.
+
+    Examples
+    --------
+    >>> import numpy as np, tapegrad as tg, tapegrad.scipy as ts
+    >>> f, t, z = ts.signal.stft(tg.tensor(np.arange(8.0), requires_grad=True), nperseg=4)
+    >>> ts.signal.istft(z)[1].detach()
+    tensor([0., 1., 2., 3., 4., 5., 6., 7.])
+    """
+    how = fs, window, nperseg, noverlap, nfft, input_onesided, boundary, time_axis, freq_axis, scaling
+    times, _ = _scipy.istft(value_of(Zxx), *how)  # refuses what is wrong, and warns where there is no inverse
+    z = np.moveaxis(floats(Zxx), (time_axis, freq_axis), (-2, -1))
+    whole = 2 * (np.shape(z)[-1] - 1) if input_onesided else np.shape(z)[-1]
+    size = whole if nperseg is None else int(nperseg)
+    length = nfft if nfft is not None else size if input_onesided and size == whole + 1 else whole
+    step = size - (size // 2 if noverlap is None else int(noverlap))
+    window = (
+        _scipy.get_window(window, size) if isinstance(window, (str, tuple)) else np.asarray(value_of(window))
+    )
+    parts = (fft.irfft if input_onesided else fft.ifft)(z, length)[..., :size] * window
+    inner = slice(size // 2, -(size // 2)) if boundary else slice(None)
+    weight = _overlapped(np.broadcast_to(window**2, np.shape(parts)[-2:]), step)
+    whole_scale = np.sqrt(_scale("density" if scaling == "psd" else "spectrum", window, fs))
+    found = _overlapped(parts, step) / (np.where(weight > 1e-10, weight, 1.0) * whole_scale)
+    rest = [d for d in range(np.ndim(Zxx)) if d != freq_axis % np.ndim(Zxx)]
+    found = np.moveaxis(_in_precision(found[..., inner], z), -1, rest.index(time_axis % np.ndim(Zxx)))
+    return times, found
+
+
+def _overlapped(parts: Any, step: int) -> Any:
+    """Segments, the last axis, added where they lie, each some steps behind the one before."""
+    count, size = np.shape(parts)[-2:]
+    blocks = -(-size // step)
+    still = [(0, 0)] * (np.ndim(parts) - 2)
+    parts = np.pad(parts, [*still, (0, 0), (0, blocks * step - size)])
+    found = sum(
+        np.pad(parts[..., k * step : (k + 1) * step], [*still, (k, blocks - 1 - k), (0, 0)])
+        for k in range(blocks)
+    )
+    flat = np.reshape(found, (*np.shape(found)[:-2], -1))
+    return flat[..., : (count - 1) * step + size]
 
 
 @derived
