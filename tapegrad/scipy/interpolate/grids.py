@@ -247,7 +247,8 @@ class RectBivariateSpline(Guarded):
     z : Tensor or array_like, shape (len(x), len(y))
         Data.
     bbox, kx, ky, s, maxit : optional
-        As SciPy has them. With `s`, by which it need not go through the data, it has no derivative by these.
+        As the SciPy installed has them. With `s`, by which it need not go through the data, it has no
+        derivative by these.
 
     Examples
     --------
@@ -261,11 +262,11 @@ class RectBivariateSpline(Guarded):
 
     def __init__(
         self, x: Operand, y: Operand, z: Operand, bbox: Sequence[float | None] = (None,) * 4,
-        kx: int = 3, ky: int = 3, s: float = 0, maxit: int = 20,
+        kx: int = 3, ky: int = 3, s: float = 0, **options: int,
     ) -> None:  # fmt: skip
         name = "RectBivariateSpline"
         x, y = constant(x, name, "x"), constant(y, name, "y")
-        it = _scipy.RectBivariateSpline(x, y, value_of(z), list(bbox), kx, ky, s, maxit)
+        it = _scipy.RectBivariateSpline(x, y, value_of(z), list(bbox), kx, ky, s, **options)
         super().__init__(it, f"scipy.interpolate.{name}", (z,))
         knots = it.get_knots()
         self._axes = [_Axis(t, k) for t, k in zip(knots, (kx, ky), strict=True)]
