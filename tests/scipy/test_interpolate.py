@@ -267,6 +267,50 @@ def test_interpolation_without_an_object():
         OURS.interpn(grid, values, at)
 
 
+SCATTERED = np.random.default_rng(10).uniform(size=(12, 2))
+INNER = np.random.default_rng(11).uniform(0.35, 0.65, size=(2, 3, 2))
+
+
+@pytest.mark.parametrize("rescale", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_scattered_places(rescale, several):
+    """Linear in each triangle: a function of the data and, between them, of places."""
+    data = np.random.default_rng(12).normal(size=(12, 2) if several else 12)
+    beyond = np.concatenate([INNER[0], [[-1.0, 2.0], [np.nan, 0.5]]])
+    linear = SCIPY.LinearNDInterpolator(SCATTERED, data, -2.0, rescale)
+    nearest = SCIPY.NearestNDInterpolator(SCATTERED, data, rescale)
+    mine = lambda v, *x: OURS.LinearNDInterpolator(SCATTERED, v, -2.0, rescale)(*x)
+    for at in ((beyond,), (INNER,), (INNER[..., 0], 0.5), (INNER[0, 0],)):
+        found = mine(leaf(data), *at).detach().numpy()
+        np.testing.assert_allclose(found, linear(*at), rtol=1e-12, atol=1e-14, strict=True)
+        if at[0] is not beyond:
+            found = OURS.NearestNDInterpolator(SCATTERED, leaf(data), rescale)(*at).detach().numpy()
+            np.testing.assert_array_equal(found, nearest(*at), strict=True)
+    assert gradcheck(mine, [leaf(data), leaf(INNER[0])], check_forward_ad=True)
+    assert gradgradcheck(mine, [leaf(data), leaf(INNER[0])], fast_mode=True)
+    x = leaf(beyond[-2:-1])
+    assert not np.any(tg.grad(mine(data, x).sum(), x)[0].numpy())
+    for method in ("linear", "nearest"):
+        given = method, -2.0, rescale
+        found = OURS.griddata(SCATTERED, leaf(data), (INNER[..., 0], INNER[..., 1]), *given).detach().numpy()
+        np.testing.assert_allclose(found, SCIPY.griddata(SCATTERED, data, INNER, *given), rtol=1e-11)
+
+
+def test_scattered_places_on_a_line_and_what_is_refused():
+    places, data = X[[2, 0, 5, 1, 3, 4]], Y[0, :, 0]
+    for method in ("linear", "nearest", "cubic"):
+        for points in (places, (places,)):
+            found = OURS.griddata(points, leaf(data), AT, method).detach().numpy()
+            np.testing.assert_allclose(found, SCIPY.griddata(points, data, AT, method), rtol=1e-11)
+    x = leaf(INNER)
+    with pytest.raises(UnsupportedOpError, match="NearestNDInterpolator has no derivative by the places"):
+        OURS.NearestNDInterpolator(SCATTERED, SCATTERED[:, 0])(x)
+    with pytest.raises(UnsupportedOpError, match="method='cubic'"):
+        OURS.griddata(SCATTERED, SCATTERED[:, 0], x, "cubic")
+    with pytest.raises(UnsupportedOpError, match="LinearNDInterpolator has no derivative by points"):
+        OURS.LinearNDInterpolator(leaf(SCATTERED), SCATTERED[:, 0])
+
+
 def test_coefficients_have_derivatives():
     y = leaf(X**2)
     for spline, theirs in (

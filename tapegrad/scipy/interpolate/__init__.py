@@ -3,7 +3,7 @@
 They are differentiated by the data, of which all but `PchipInterpolator` and `Akima1DInterpolator` are linear
 functions, and by the places where they are evaluated; not by the places of the data. At a place where two
 pieces meet the piece to the right is meant, at the last one that to the left. Those on grids are in `grids`,
-cubics through data in `piecewise`, sums of functions of distances in `radial`.
+of data at scattered places in `scattered` and `radial`, cubics through data in `piecewise`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tapegrad.scipy.interpolate.piecewise import (
     PPoly,
 )
 from tapegrad.scipy.interpolate.radial import RBFInterpolator
+from tapegrad.scipy.interpolate.scattered import LinearNDInterpolator, NearestNDInterpolator, griddata
 from tapegrad.scipy.interpolate.splines import BSpline, CubicSpline, interp1d, make_interp_spline
 
 __all__ = [
-    "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "PPoly", "PchipInterpolator",
-    "RBFInterpolator", "RectBivariateSpline", "RegularGridInterpolator", "interp1d", "interpn",
-    "make_interp_spline",
+    "Akima1DInterpolator", "BSpline", "CubicHermiteSpline", "CubicSpline", "LinearNDInterpolator",
+    "NearestNDInterpolator", "PPoly", "PchipInterpolator", "RBFInterpolator", "RectBivariateSpline",
+    "RegularGridInterpolator", "griddata", "interp1d", "interpn", "make_interp_spline",
 ]  # fmt: skip
 
 

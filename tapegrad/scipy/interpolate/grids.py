@@ -19,7 +19,7 @@ from tapegrad.scipy.calls import Guarded, derivative_wanted, doubles, refuse, th
 from tapegrad.scipy.interpolate.piecewise import PPoly, applied, basis_pieces, constant, interval_of
 from tapegrad.tensor import Operand, TensorOrArray
 
-__all__ = ["RectBivariateSpline", "RegularGridInterpolator", "interpn"]
+__all__ = ["RectBivariateSpline", "RegularGridInterpolator", "coordinates", "interpn"]
 
 DEGREES = {"linear": 1, "slinear": 1, "cubic": 3, "quintic": 5}
 
@@ -143,7 +143,7 @@ class RegularGridInterpolator(Guarded):
         if kind == "nearest" and derivative_wanted(xi):
             raise refuse(f"{self.title} with method='nearest'", "has no derivative by xi")
         outer = self._it(plain(xi), method, nu=nu)  # refuses what is out of bounds
-        xi, grid = _coordinates(xi), self._it.grid
+        xi, grid = coordinates(xi), self._it.grid
         if np.ndim(xi) == 1:
             xi = np.reshape(xi, (1, -1)) if len(grid) > 1 or np.shape(xi)[0] == 1 else xi[:, None]
         at = value_of(xi)
@@ -182,7 +182,7 @@ class RegularGridInterpolator(Guarded):
         return self._splines[k]
 
 
-def _coordinates(xi: Operand) -> TensorOrArray:
+def coordinates(xi: Any) -> TensorOrArray:
     """Places by their coordinates along the last axis; a tuple has arrays of each."""
     return doubles(np.stack(np.broadcast_arrays(*map(doubles, xi)), axis=-1) if isinstance(xi, tuple) else xi)
 
@@ -231,7 +231,7 @@ def interpn(
         return RegularGridInterpolator(points, values, method, bounds_error, fill_value)(xi)
     given = plain(values), plain(xi)
     outer = _scipy.interpn(points, *given, method, bounds_error, fill_value)  # refuses what is out of bounds
-    at, (x, y) = _coordinates(xi), points
+    at, (x, y) = coordinates(xi), points
     inside = np.all([(at[..., d] >= min(p)) & (at[..., d] <= max(p)) for d, p in enumerate(points)], axis=0)
     found = RectBivariateSpline(x, y, values).ev(at[..., 0], at[..., 1])
     return np.where(np.reshape(inside, outer.shape), np.reshape(found, outer.shape), outer)
