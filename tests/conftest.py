@@ -6,9 +6,8 @@ import os
 import shutil
 import tempfile
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy is imported: threads wait for work by counting
-    _share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _share)))  # OpenBLAS, MKL and torch read it
+# Before NumPy is imported: threads of OpenBLAS, MKL and torch wait for work by counting.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
