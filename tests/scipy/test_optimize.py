@@ -376,6 +376,8 @@ def test_what_has_no_derivative_is_refused_by_name():
     a = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(GradientError, match=r"minimize.*no solution.*[Ii]terations"):
         ours.minimize(lambda x, a: rosen(x) * a[0], START, args=(a,), options={"maxiter": 2})
+    with pytest.raises(GradientError, match=r"root.*no solution.*off by up to 1 "):
+        ours.root(lambda x, a: np.stack([x[0] ** 2 + a[0], x[1] - a[1]]), [0.7, 0.6], args=(a,), method="lm")
     with pytest.raises(GradientError, match=r"least_squares.*loss"):
         ours.least_squares(lambda x, a: x - a, np.zeros(2), args=(a,), loss="huber")
     with pytest.raises(GradientError, match=r"newton.*no solution"):

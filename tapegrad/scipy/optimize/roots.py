@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
+from tapegrad.core.base import value_of
 from tapegrad.func.calls import on_tensors
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array
 from tapegrad.scipy.optimize.adapters import (
@@ -22,6 +24,8 @@ from tapegrad.scipy.optimize.adapters import (
     solved,
 )
 from tapegrad.tensor import Operand, TensorOrArray
+
+STEP = 1e-3  # of an unknown, or of 1: how far from a root Newton's method sees the next point at most
 
 
 @adapter
@@ -71,13 +75,28 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
         found = f(x, *args)
         return as_array(found[0] if pair else found)
 
-    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
+    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _root(changed(bound, x0=x0, args=args))
-        return result, result.x, None if result.success else result.message
+        wrong = None if result.success else result.message
+        if not wrong and given.get("method", "hybr").lower() == "lm":
+            wrong = _off_a_root(functools.partial(residual, x0=x0, args=args), result)
+        return result, result.x, wrong
 
     result, x = solved(func.root, residual, solve, (given["x0"], args), name)
     result.x = x
     return result
+
+
+def _off_a_root(f: Callable[[TensorOrArray], TensorOrArray], result: _scipy.OptimizeResult) -> str | None:
+    """What is wrong where a sum of squares is least and not 0, which "lm" takes for success."""
+    slopes = np.reshape(value_of(func.jacrev(f)(result.x)), (np.size(result.fun), -1))
+    try:
+        step = np.linalg.solve(slopes, np.ravel(result.fun))
+    except np.linalg.LinAlgError:
+        return None  # so there is no derivative either
+    if np.all(np.abs(step) <= STEP * np.maximum(1.0, np.abs(np.ravel(result.x)))):
+        return None
+    return f"equations are off by up to {np.max(np.abs(result.fun)):.3g} where their sum of squares is least"
 
 
 def _root(bound: Bound) -> _scipy.OptimizeResult:
