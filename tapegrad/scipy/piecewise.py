@@ -120,7 +120,7 @@ class Pieces(Guarded):
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
     def _like(self, it: Any, c: TensorOrArray) -> Pieces:
-        return Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
+        return Pieces(it, self.title, c, self._ends, self.axis, it.extrapolate)
 
 
 def _column(numbers: np.ndarray, rank: int) -> np.ndarray:
