@@ -376,6 +376,13 @@ def test_what_has_no_derivative_is_refused_by_name():
     a = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(GradientError, match=r"minimize.*no solution.*[Ii]terations"):
         ours.minimize(lambda x, a: rosen(x) * a[0], START, args=(a,), options={"maxiter": 2})
+    for solve in (
+        lambda f: ours.brentq(f, 0.0, 9.0), lambda f: ours.root_scalar(f, bracket=(0.0, 9.0)),
+        lambda f: ours.bisect(lambda x, a: f(x), 0.0, 9.0, args=(a,)),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match="at 1 without being 0, as at a jump"):
+            solve(lambda x: x - 5 * a[1] + 20 * (x > 1))
+    assert ours.brentq(lambda x: x**2 - a[1], 0.0, 9.0, xtol=0.3).requires_grad  # roughly
     with pytest.raises(GradientError, match=r"root.*no solution.*off by up to 1 "):
         ours.root(lambda x, a: np.stack([x[0] ** 2 + a[0], x[1] - a[1]]), [0.7, 0.6], args=(a,), method="lm")
     with pytest.raises(GradientError, match=r"least_squares.*loss"):

@@ -12,6 +12,7 @@ import scipy.optimize as _scipy
 from tapegrad import func
 from tapegrad.core.base import value_of
 from tapegrad.func.calls import on_tensors
+from tapegrad.func.implicit import crossing
 from tapegrad.scipy.evaluations import Function, Residual, Values, as_array
 from tapegrad.scipy.optimize.adapters import (
     Bound,
@@ -53,7 +54,7 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
     ------
     GradientError
         `fun` uses a Tensor that carries a tangent and is none of the arguments. Where a Tensor requires grad:
-        the solver did not converge.
+        the solver did not converge, or to no solution.
 
     Examples
     --------
@@ -214,7 +215,8 @@ def root_scalar(bound: Bound) -> _scipy.RootResults:
         result = _root_scalar(changed(bound, args=args, **places))
         return result, result.root, None if result.converged else result.flag
 
-    result, x = solved(func.root, residual, solve, (args, places), name)
+    rule = func.root if places["bracket"] is None else _crossing(given)
+    result, x = solved(rule, residual, solve, (args, places), name)
     result.root = x
     return result
 
@@ -302,6 +304,11 @@ def _newton(bound: Bound) -> Any:
     return called("newton", bound, func=f.value, fprime=f.gradient)
 
 
+def _crossing(given: dict[str, Any]) -> Callable[..., Any]:
+    """How a root between two numbers is differentiated, of a solver that gets these arguments."""
+    return functools.partial(crossing, reach=max(STEP, 10 * (given.get("xtol") or 0.0)))
+
+
 def _bracketing(solver: str) -> Callable[..., Any]:
     """One of SciPy's functions that find a root between two numbers."""
 
@@ -316,8 +323,8 @@ def _bracketing(solver: str) -> Callable[..., Any]:
             return result, result[0], None if result[1].converged else result[1].flag
 
         params = given["a"], given["b"], args
-        of = on_tensors(f, name)
-        result, x = solved(func.root, lambda x, a, b, args: of(x, *args), solve, params, name)
+        of, rule = on_tensors(f, name), _crossing(given)
+        result, x = solved(rule, lambda x, a, b, args: of(x, *args), solve, params, name)
         return _with_root(result, x) if given.get("full_output") else x
 
     between.__name__ = between.__qualname__ = solver
@@ -339,7 +346,7 @@ def _bracketing(solver: str) -> Callable[..., Any]:
     Raises
     ------
     GradientError
-        As of `root`.
+        As of `root`, and where the function jumps across 0.
 
     Examples
     --------
