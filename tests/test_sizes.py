@@ -118,7 +118,7 @@ NO_SIZE = {
     "tape/tape.py": {"SERIAL_BITS", "IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
-    "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
+    "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM", "STEP"},
     "scipy/optimize/roots.py": {"STEP"},  # a distance, crossed by its tests
     "scipy/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
     "scipy/distributions/extremes.py": {"NEAR"},  # of arguments, where series are taken
