@@ -550,6 +550,11 @@ class Tensor(ArrayMethods):
             return value.astype(dtype)
         return value.copy() if copy else value
 
+    def _sympy_(self) -> Any:
+        """What SymPy puts into an expression: numbers, which have no derivative."""
+        self._border("sympify")
+        return sys.modules["sympy"].sympify(np.asarray(self._v)[()])
+
     @property
     def _numba_type_(self) -> NoReturn:
         """What Numba asks of an argument: there is no such type, and what it asks next is told what to do."""

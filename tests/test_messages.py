@@ -77,6 +77,8 @@ np.vectorize(math.sin)(x) | BorderError | (3,); np.stack([f(v) for v in x]); .de
 np.c_[x, x] | BorderError | np.column_stack((a, b))
 np.r_[x, x] | BorderError | np.concatenate((a, b))
 list(np.ndenumerate(x)) | BorderError | zip(np.ndindex(x.shape), x.flat)
+np.polynomial.Polynomial(x)(0.5) | BorderError | np.polynomial.polynomial.polyvander(t, n) @ c
+np.polynomial.Legendre([1.0, 2.0])(s) | BorderError | np.polynomial.legendre.legvander(t, n) @ c
 np.polynomial.chebyshev.chebval(0.5, x) | BorderError | np.polynomial.chebyshev.chebvander(t, n) @ c
 np.add.at(np.zeros(3), [0, 1, 2], x) | BorderError | np.add.at; tg.zeros(shape)
 scipy.sparse.csr_matrix((x, ([0, 1, 2], [0, 1, 2]))) | BorderError | tapegrad.scipy.sparse.csr_array

@@ -120,7 +120,8 @@ NO_SIZE = {
     "tape/pruning.py": {"IN_A_LIST"},
     "kernels/replay/series.py": {"NODES", "OPERAND_BITS"},  # of programs
     "func/recorded_series.py": {"STRIDE", "OPERAND_BITS"},
-    "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM"},
+    "scipy/optimize/minima.py": {"GRADIENT", "PRODUCTS", "MATRICES", "GRADIENTS", "CUSTOM", "STEP"},
+    "scipy/optimize/roots.py": {"STEP"},  # a distance, crossed by its tests
     "scipy/optimize/constrained.py": {"GRADIENT", "NEAR", "OFF", "SLACK"},  # distances, crossed by its tests
     "scipy/stats/distributions/extremes.py": {"NEAR"},  # of arguments, where series are taken
     "scipy/integrate/quadrature.py": {"PANELS"},  # of an integral, as many as its function asks for

@@ -23,6 +23,11 @@ INSTEAD = {  # of functions of NumPy's that ask no Tensor: what is to be called,
     "numpy.lib.stride_tricks.as_strided": "np.lib.stride_tricks.sliding_window_view(x, shape)",
 }
 SERIES = re.compile(r"numpy\.polynomial\.(\w+)\.(\w+)val")  # the module and the name of a basis
+BASES = {  # functions of values of the polynomials that a class of numpy.polynomial has coefficients of
+    "Polynomial": "polynomial.polyvander", "Chebyshev": "chebyshev.chebvander",
+    "Legendre": "legendre.legvander", "Laguerre": "laguerre.lagvander", "Hermite": "hermite.hermvander",
+    "HermiteE": "hermite_e.hermevander",
+}  # fmt: skip
 
 replacement: Callable[[str], str] = lambda name: ""  # `tapegrad` gives it: what there is for a function
 
@@ -59,13 +64,17 @@ def way_out(package: str, called: str) -> str:
     """What to do with a Tensor where this function asked for its value; empty if there is nothing special."""
     called = re.sub(r"^(scipy\.sparse\.\w+)_matrix$", r"\1_array", called)
     if package == "numpy":
-        if series := SERIES.fullmatch(called):
-            return f"call np.polynomial.{series[1]}.{series[2]}vander(t, n) @ c for n + 1 coefficients c, or "
+        series = SERIES.fullmatch(called)
+        values = f"{series[1]}.{series[2]}vander" if series else BASES.get(called.rpartition(".")[2])
+        if values and called.startswith("numpy.polynomial."):
+            return f"call np.polynomial.{values}(t, n) @ c for n + 1 coefficients c, or "
         if called in INSTEAD:
             return f"call {INSTEAD[called]}, which keeps it, or "
         function = functools.reduce(getattr, called.split(".")[1:], np)
         dispatches = hasattr(function, "_implementation")  # of a Tensor it had asked that
         return dispatches * f"a list is no Tensor to NumPy, call {called}(tg.array([...])), or "
+    if package == "sympy":
+        return "call what sympy.lambdify makes of an expression, which keeps it, or "
     if package == "pandas":
         return "use .to_numpy() of what is pandas' to compute with both, or "
     if called.startswith("scipy.sparse") and called.endswith("__"):

@@ -39,7 +39,7 @@ from tapegrad.func.vectors import copied, count_elements, floats, follow, pack, 
 from tapegrad.tape.tape import current
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, alias_of, is_tensor, without_history
 
-__all__ = ["fixed_point", "minimizer", "root"]
+__all__ = ["crossing", "fixed_point", "minimizer", "root"]
 
 
 class _Uses(Exception):
@@ -65,6 +65,8 @@ class _Equations(Rule):
 
     Attributes
     ----------
+    reach
+        How long Newton's step from the root of one equation may be; None where that is not looked at.
     others
         Tensors that the equations use from outside: such a system is called with the params and a list of
         these, which are operands of the record as any; equations that are evaluated again find them where
@@ -75,6 +77,7 @@ class _Equations(Rule):
     symmetric = False
     kind = type("Root", (Called,), {})
     others: dict[Key, Tensor] = {}  # noqa: RUF012
+    reach: float | None = None
 
     def __init__(
         self,
@@ -225,9 +228,21 @@ class _Equations(Rule):
                 return [None] * (len(xs) + len(at.tensors))
             keys = [*mine, *self.others]
             slopes = partials([(r, probe(r))], [key for key in keys if key is not None], begin)
-            return [None if key is None else value_of(slopes.get(key)) for key in keys]
+            found = [None if key is None else value_of(slopes.get(key)) for key in keys]
+            if self.reach is not None and found[0] is not None:
+                self._see_step(value_of(r) * probe(r), value_of(pack(xs)), found[0], self.reach)
+            return found
         finally:
             leave_tape()
+
+    def _see_step(self, off: np.ndarray, x: np.ndarray, slope: np.ndarray, reach: float) -> None:
+        """See that Newton's step from the root of one equation is short: from a jump across 0 it is long."""
+        if np.all(np.abs(off) > reach * np.maximum(1.0, np.abs(x)) * np.abs(slope)):
+            raise GradientError(
+                f"{self.name}: the function changes its sign at {x[0]:.6g} without being 0, as at a jump, "
+                "whose place its derivatives do not tell; write that as a function of what it depends on, or "
+                "detach() what requires grad for the value"
+            )
 
     def _compare(
         self, at: Point, xs: Sequence[Tensor], places: Sequence[int], slopes: Sequence[Operand | None]
@@ -448,6 +463,13 @@ def root(
     (tensor(1.4987, grad_fn=<RootBackward>), np.True_)
     """
     return _solution(_Equations(residual, solve, linear_solver, tol))
+
+
+def crossing(residual: Function, solve: Function, reach: float) -> Function:
+    """As `root`, of one equation, whose solver looks for a change of sign: jumps across 0 are refused."""
+    system = _Equations(residual, solve, None, None)
+    system.reach = reach
+    return _solution(system)
 
 
 def fixed_point(

@@ -125,14 +125,16 @@ def reduce(ufunc: np.ufunc, x: Operand, axis: Axis = 0, dtype: DType = None, kee
     )
     if dtype is not None:
         x = astype(x, np.dtype(dtype))
-    initial = None if initial is NONE or initial is None else _cast(_tensor(initial), np.result_type(wanted))
+    begun = initial is not NONE and initial is not None
+    if begun:
+        initial = _cast(_tensor(initial), np.result_type(wanted))
     axes = axes_of(x, of_number(x, axis), f"np.{ufunc.__name__}.reduce")
     if condition is not True:
         condition = np.broadcast_to(np.asarray(condition, bool), shape_of(x))
     whole = REDUCED.get(ufunc)
     if whole is not None and (np.size(like_of(x)) or ufunc not in EXTREMES):
         found = whole(ufunc, x, axes, condition)
-        if initial is not None:
+        if begun:
             found = UFUNCS[ufunc](initial, found)
     else:
         found = _step_by_step(ufunc, x, axes, initial, condition)
@@ -194,7 +196,7 @@ REDUCED: dict[Any, Callable[..., Any]] = {
 
 
 def _step_by_step(
-    ufunc: np.ufunc, x: Operand, axes: tuple[int, ...], initial: Operand, condition: Operand
+    ufunc: np.ufunc, x: Operand, axes: tuple[int, ...], initial: Any, condition: Operand
 ) -> Tensor:
     """From the first element to the last; a length by halves, of which it is the same."""
     others = tuple(d for d in range(ndim_of(x)) if d not in axes)
@@ -205,16 +207,16 @@ def _step_by_step(
     function = UFUNCS[ufunc]
     if ufunc is np.hypot:
         rows = _filled(rows, condition if condition is True else _moved(condition, order, count, rest), 0)
-        if initial is None and count == 1:
+        if initial is NONE and count == 1:
             return function(np.zeros(rest, like_of(x).dtype), rows[0])  # a length, if of one
         while count > 1:
             half = count // 2
             pairs = function(rows[:half], rows[half : 2 * half])
             rows = pairs if count % 2 == 0 else np.concatenate([pairs, rows[2 * half :]])
             count = half + count % 2
-        found = rows[0] if count else _tensor(np.zeros(rest, like_of(x).dtype)[()])
-        return found if initial is None else function(initial, found)
-    if initial is None:
+        length: Any = rows[0] if count else _tensor(np.zeros(rest, like_of(x).dtype)[()])
+        return length if initial is NONE or initial is None else function(initial, length)
+    if initial is NONE or initial is None:
         found, first = rows[0], 1
     else:
         found, first = broadcast_to(initial, rest), 0

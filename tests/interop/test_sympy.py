@@ -7,6 +7,7 @@ from sympy import Matrix, Max, Piecewise, airyai, besselj, beta, erf, gamma, low
 
 import tapegrad as tg
 import tapegrad.scipy.special as special
+from tapegrad.errors import BorderError
 
 X, Y = sympy.symbols("x y")
 MODULES = [{"array": tg.array}, special, "scipy", "numpy"]  # as docs/howto/hand_over.md has it
@@ -35,3 +36,10 @@ def test_derivatives_are_those_of_sympy(name):
     np.testing.assert_allclose(np.sum(value).item(), float(total.subs(at).evalf(20)), rtol=1e-13)
     found = [0.0 if g is None else g.item() for g in tg.grad(np.sum(value), (a, b), allow_unused=True)]
     np.testing.assert_allclose(found, exact, rtol=1e-12)
+
+
+def test_a_tensor_in_an_expression_is_its_value():
+    assert sympy.sin(tg.tensor(0.5)) == sympy.sin(0.5) and 2 * X * tg.tensor(0.5) == 1.0 * X
+    assert sympy.sympify(tg.tensor([0.5, 2.0])) == sympy.Array([0.5, 2.0])
+    with pytest.raises(BorderError, match=r"sympy.*lambdify"):
+        sympy.sin(tg.tensor(0.5, requires_grad=True))

@@ -29,6 +29,7 @@ ROWS = [
     ("choose", lambda x: np.array([1, 0, 1]).choose([x[0], x[1]]) if isinstance(x, np.ndarray) else
      tg.tensor([1, 0, 1]).choose([x[0], x[1]]), [A]),
     ("sums of some", lambda x: x.sum(0, where=B) + x.mean(0, where=B) + x.prod(0, initial=2.0), [A]),
+    ("lengths of one", lambda x: np.hypot.reduce(-x[:1], initial=None) + np.hypot.reduce(x[:1]) ** 2, [A]),
     ("spread", lambda x: x.var(1, ddof=1, where=B) + x.std(1, mean=np.mean(x, 1, keepdims=True)), [A]),
 ]  # fmt: skip
 

@@ -107,6 +107,9 @@ def test_beyond_the_ends():
         (g,) = tg.grad(mine(x), x, np.ones(3))
         wanted = theirs(x.detach().numpy(), 1)
         np.testing.assert_allclose(g.numpy(), wanted if extrapolate else [0.0, wanted[1], 0.0], rtol=1e-10)
+    c = np.ones((2, len(X) - 1))
+    mine, theirs = (m.PPoly(y, X, "periodic").antiderivative() for m, y in ((OURS, leaf(c)), (SCIPY, c)))
+    np.testing.assert_allclose(mine(x).detach().numpy(), theirs(x.detach().numpy()))  # nan, it has no period
 
 
 @pytest.mark.full

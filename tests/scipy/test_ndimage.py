@@ -45,6 +45,14 @@ def test_filters(mode):
             check(name, (IMAGE, weights), {"mode": mode, "axis": axis, "origin": origin, "cval": 0.7})
 
 
+@pytest.mark.parametrize("axes", [(1, 0), (2, 0), (0, -1)])
+def test_axes_of_weights_in_any_order(axes):
+    """Weights have axes in the image's order, as of SciPy; origins only where others are left out."""
+    image, weights = np.random.default_rng(4).normal(size=(3, 4, 2)), np.array([[0.3, 1.0], [-2.0, 0.7]])
+    for name in ("correlate", "convolve"):
+        check(name, (image if max(axes) > 1 else image[..., 0], weights), {"axes": axes, "origin": (-1, 0)})
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_filters_of_several_axes(mode):

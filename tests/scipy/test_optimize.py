@@ -377,6 +377,21 @@ def test_what_has_no_derivative_is_refused_by_name():
     a = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(GradientError, match=r"minimize.*no solution.*[Ii]terations"):
         ours.minimize(lambda x, a: rosen(x) * a[0], START, args=(a,), options={"maxiter": 2})
+    for solve in (
+        lambda f: ours.brentq(f, 0.0, 9.0), lambda f: ours.root_scalar(f, bracket=(0.0, 9.0)),
+        lambda f: ours.bisect(lambda x, a: f(x), 0.0, 9.0, args=(a,)),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match="at 1 without being 0, as at a jump"):
+            solve(lambda x: x - 5 * a[1] + 20 * (x > 1))
+    assert ours.brentq(lambda x: x**2 - a[1], 0.0, 9.0, xtol=0.3).requires_grad  # roughly
+    for solve in (
+        lambda f: ours.minimize_scalar(f), lambda f: ours.minimize(lambda x: f(x[0]), [1.0], method="Powell"),
+        lambda f: ours.minimize(lambda x, a: f(x[0]), [1.0], args=(a,), method="Nelder-Mead"),
+    ):  # fmt: skip
+        with pytest.raises(GradientError, match=r"minimize.*no solution.*gradient is .* kink"):
+            solve(lambda x: np.abs(x - a[1]) + 0.1 * (x - a[0]) ** 2)
+    with pytest.raises(GradientError, match=r"root.*no solution.*off by up to 1 "):
+        ours.root(lambda x, a: np.stack([x[0] ** 2 + a[0], x[1] - a[1]]), [0.7, 0.6], args=(a,), method="lm")
     with pytest.raises(GradientError, match=r"least_squares.*loss"):
         ours.least_squares(lambda x, a: x - a, np.zeros(2), args=(a,), loss="huber")
     with pytest.raises(GradientError, match=r"newton.*no solution"):

@@ -215,9 +215,11 @@ def test_parts_and_blocks_are_scipys():
         lambda s, a: a[3, 0], lambda s, a: a[[[0], [2]], [0, 2]], lambda s, a: s.vstack([a, CONSTANT.T @ a]),
         lambda s, a: s.hstack([a, a]), lambda s, a: s.block_diag([a, np.eye(2)]), lambda s, a: s.kron(EYE, a),
         lambda s, a: s.bmat([[None, a], [EYE, None]]), lambda s, a: s.block_array([[a, EYE]]),
-        lambda s, a: s.triu(a, 1), lambda s, a: s.tril(a),
+        lambda s, a: s.triu(a, 1), lambda s, a: s.tril(a), lambda s, a: s.vstack([a, a], dtype=np.float32),
+        lambda s, a: s.hstack([a], dtype=bool), lambda s, a: s.block_diag([a, EYE], dtype=np.complex64),
     ):  # fmt: skip
         found, wanted = (make(s, a) for s, a in ((ts.sparse, matrix), (scipy.sparse, plain)))
+        assert found.dtype == wanted.dtype
         if np.ndim(wanted):
             found, wanted = found.toarray(), wanted.toarray()
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-15)

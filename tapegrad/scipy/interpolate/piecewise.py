@@ -121,7 +121,7 @@ class Pieces(Guarded):
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
     def _like(self, it: Any, c: TensorOrArray) -> Pieces:
-        return Pieces(it, self.title, c, self._ends, self.axis, self.extrapolate)
+        return Pieces(it, self.title, c, self._ends, self.axis, it.extrapolate)
 
 
 def interval_of(ends: np.ndarray, at: np.ndarray) -> np.ndarray:

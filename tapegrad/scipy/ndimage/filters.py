@@ -45,6 +45,14 @@ def filtered_axes(axes: Axis, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axes is None else normalize_axis_tuple(axes, ndim)
 
 
+def _in_order(axes: Axis, origin: Any, ndim: int) -> tuple[list[int], Any]:
+    """Axes in the order in which SciPy takes those of the weights for them, and the origins along these."""
+    which = filtered_axes(axes, ndim)
+    if np.ndim(origin) and len(which) < ndim:  # else SciPy takes origins in that order, too
+        origin = [shift for _, shift in sorted(zip(which, origin, strict=True))]
+    return sorted(which), origin
+
+
 def _correlated(
     name: str, x: Any, weights: Operand, axes: Any, mode: str, cval: Operand, origin: Any
 ) -> Tensor:
@@ -65,8 +73,7 @@ def _correlated(
         width[axis], shape[axis] = (before, count - 1 - before), count
     if not isinstance(mode, str) or mode not in PADS:
         raise RuntimeError(f"scipy.ndimage.{name}: mode is {mode!r}; give one of {sorted(PADS)}")
-    order = np.argsort(axes)
-    kernel = np.reshape(np.transpose(np.flip(weights), order), shape)
+    kernel = np.reshape(np.flip(weights), shape)
     values: dict[str, Any] = {"constant_values": value_of(cval)} if PADS[mode] == "constant" else {}
     wide = np.pad(x, width, mode=PADS[mode], **values)
     dtype = np.result_type(value_of(x), value_of(kernel)) if like_of(kernel).dtype.kind == "c" else x.dtype
@@ -179,8 +186,8 @@ def correlate(
     (tensor([[3., 3., 0.]]),)
     """
     x = image_of("correlate", input, output, cval)
-    which = filtered_axes(axes, np.ndim(x))
-    return _correlated("correlate", x, _real(weights, "correlate"), which, mode, cval, origin)
+    which, origins = _in_order(axes, origin, np.ndim(x))
+    return _correlated("correlate", x, _real(weights, "correlate"), which, mode, cval, origins)
 
 
 @derived(_scipy.convolve)
@@ -210,8 +217,8 @@ def convolve(
     (tensor([[5., 1., 0.]]),)
     """
     x = image_of("convolve", input, output, cval)
-    which = filtered_axes(axes, np.ndim(x))
-    weights, origins = _turned(_real(weights, "convolve"), origin)
+    which, origins = _in_order(axes, origin, np.ndim(x))
+    weights, origins = _turned(_real(weights, "convolve"), origins)
     return _correlated("convolve", x, weights, which, mode, cval, origins)
 
 

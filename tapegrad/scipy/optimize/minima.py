@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import scipy.optimize as _scipy
 
 from tapegrad import func
 from tapegrad.core.base import value_of
+from tapegrad.errors import GradientError, UnsupportedOpError
 from tapegrad.func.calls import on_tensors
 from tapegrad.scipy.optimize.adapters import (
     Bound,
@@ -31,6 +33,7 @@ PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")  # methods
 MATRICES = ("dogleg", "trust-exact")
 GRADIENTS = ("cg", "bfgs", "l-bfgs-b", "tnc", "slsqp", *PRODUCTS, *MATRICES)
 CUSTOM = "a function"
+STEP = 0.05  # of an unknown, or of 1: how far methods without gradients stop from a minimum at most
 
 
 @adapter
@@ -137,7 +140,10 @@ def minimize(bound: Bound) -> _scipy.OptimizeResult:
 
     def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _minimize(changed(bound, x0=x0, args=args))
-        return result, result.x, None if _is_minimum(result) else result.message
+        wrong = None if _is_minimum(result) else result.message
+        if not wrong and _method(given).lower() not in (*GRADIENTS, CUSTOM):
+            wrong = _off_a_minimum(functools.partial(objective, x0=x0, args=args), result.x)
+        return result, result.x, wrong
 
     result, x = solved(minimizer_for(given["x0"]), objective, solve, (given["x0"], args), name)
     result.x, result.fun = x, objective(x, None, args)
@@ -167,6 +173,19 @@ def _is_minimum(result: _scipy.OptimizeResult) -> bool:
         return True
     gradient = result.get("grad", result.get("jac"))  # trust-constr calls Jacobians of constraints so
     return gradient is not None and bool(np.max(np.abs(gradient), initial=0.0) <= GRADIENT)
+
+
+def _off_a_minimum(f: Callable[[TensorOrArray], TensorOrArray], x: Any) -> str | None:
+    """What is wrong where a solver that knows no gradient stops and that is not 0, as at a kink."""
+    try:
+        slope = func.grad(f)(x)
+        bend = np.abs(np.sum(value_of(slope) * value_of(func.hvp(f)(x, slope))))
+    except (GradientError, UnsupportedOpError):
+        return None  # so there is no derivative either
+    slope = value_of(slope)
+    if np.all(np.abs(slope) * np.sum(slope * slope) <= STEP * bend * np.maximum(1.0, np.abs(x))):
+        return None
+    return f"the gradient is {np.max(np.abs(slope)):.3g}, as at a kink"
 
 
 def _method(given: dict[str, Any]) -> str:
@@ -278,7 +297,8 @@ def minimize_scalar(bound: Bound) -> _scipy.OptimizeResult:
 
     def solve(args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = called("minimize_scalar", bound, fun=Values(name, fun), args=args)
-        return result, result.x, None if result.success else result.get("message", "it did not converge")
+        wrong = None if result.success else result.get("message", "it did not converge")
+        return result, result.x, wrong or _off_a_minimum(lambda x: f(x, *args), float(result.x))
 
     f = on_tensors(fun, name)
     result, x = solved(func.minimizer, lambda x, args: f(x, *args), solve, (args,), name)

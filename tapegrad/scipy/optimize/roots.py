@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import scipy.optimize as _scipy
 
 from tapegrad import func
+from tapegrad.core.base import value_of
 from tapegrad.func.calls import on_tensors
+from tapegrad.func.implicit import crossing
 from tapegrad.scipy.optimize.adapters import (
     Bound,
     active,
@@ -22,6 +25,8 @@ from tapegrad.scipy.optimize.adapters import (
 )
 from tapegrad.scipy.optimize.evaluations import Function, Residual, Values, as_array
 from tapegrad.tensor import Operand, TensorOrArray
+
+STEP = 1e-3  # of an unknown, or of 1: how far from a root Newton's method sees the next point at most
 
 
 @adapter
@@ -49,7 +54,7 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
     ------
     GradientError
         `fun` uses a Tensor that carries a tangent and is none of the arguments. Where a Tensor requires grad:
-        the solver did not converge.
+        the solver did not converge, or to no solution.
 
     Examples
     --------
@@ -71,13 +76,28 @@ def root(bound: Bound) -> _scipy.OptimizeResult:
         found = f(x, *args)
         return as_array(found[0] if pair else found)
 
-    def solve(x0: Operand, args: tuple[Operand, ...]) -> tuple[Any, TensorOrArray, str | None]:
+    def solve(x0: Any, args: tuple[Any, ...]) -> tuple[Any, TensorOrArray, str | None]:
         result = _root(changed(bound, x0=x0, args=args))
-        return result, result.x, None if result.success else result.message
+        wrong = None if result.success else result.message
+        if not wrong and given.get("method", "hybr").lower() == "lm":
+            wrong = _off_a_root(functools.partial(residual, x0=x0, args=args), result)
+        return result, result.x, wrong
 
     result, x = solved(func.root, residual, solve, (given["x0"], args), name)
     result.x = x
     return result
+
+
+def _off_a_root(f: Callable[[TensorOrArray], TensorOrArray], result: _scipy.OptimizeResult) -> str | None:
+    """What is wrong where a sum of squares is least and not 0, which "lm" takes for success."""
+    slopes = np.reshape(value_of(func.jacrev(f)(result.x)), (np.size(result.fun), -1))
+    try:
+        step = np.linalg.solve(slopes, np.ravel(result.fun))
+    except np.linalg.LinAlgError:
+        return None  # so there is no derivative either
+    if np.all(np.abs(step) <= STEP * np.maximum(1.0, np.abs(np.ravel(result.x)))):
+        return None
+    return f"equations are off by up to {np.max(np.abs(result.fun)):.3g} where their sum of squares is least"
 
 
 def _root(bound: Bound) -> _scipy.OptimizeResult:
@@ -195,7 +215,8 @@ def root_scalar(bound: Bound) -> _scipy.RootResults:
         result = _root_scalar(changed(bound, args=args, **places))
         return result, result.root, None if result.converged else result.flag
 
-    result, x = solved(func.root, residual, solve, (args, places), name)
+    rule = func.root if places["bracket"] is None else _crossing(given)
+    result, x = solved(rule, residual, solve, (args, places), name)
     result.root = x
     return result
 
@@ -283,6 +304,11 @@ def _newton(bound: Bound) -> Any:
     return called("newton", bound, func=f.value, fprime=f.gradient)
 
 
+def _crossing(given: dict[str, Any]) -> Callable[..., Any]:
+    """How a root between two numbers is differentiated, of a solver that gets these arguments."""
+    return functools.partial(crossing, reach=max(STEP, 10 * (given.get("xtol") or 0.0)))
+
+
 def _bracketing(solver: str) -> Callable[..., Any]:
     """One of SciPy's functions that find a root between two numbers."""
 
@@ -297,8 +323,8 @@ def _bracketing(solver: str) -> Callable[..., Any]:
             return result, result[0], None if result[1].converged else result[1].flag
 
         params = given["a"], given["b"], args
-        of = on_tensors(f, name)
-        result, x = solved(func.root, lambda x, a, b, args: of(x, *args), solve, params, name)
+        of, rule = on_tensors(f, name), _crossing(given)
+        result, x = solved(rule, lambda x, a, b, args: of(x, *args), solve, params, name)
         return _with_root(result, x) if given.get("full_output") else x
 
     between.__name__ = between.__qualname__ = solver
@@ -320,7 +346,7 @@ def _bracketing(solver: str) -> Callable[..., Any]:
     Raises
     ------
     GradientError
-        As of `root`.
+        As of `root`, and where the function jumps across 0.
 
     Examples
     --------

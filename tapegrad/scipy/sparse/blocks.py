@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,14 +17,20 @@ __all__ = ["block_array", "block_diag", "bmat", "hstack", "kron", "tril", "triu"
 def _placing(name: str, what: str, example: str, shape: str) -> Callable[..., Any]:
     """A function of SciPy's that places the elements of its first argument, a matrix or lists of some."""
     function = getattr(_scipy, name)
+    signature = inspect.signature(function)
 
     def place(matrices: Any, *args: Any, **kwargs: Any) -> Any:
         if not has_tensor(matrices):
             return function(matrices, *args, **kwargs)
+        bound = signature.bind(matrices, *args, **kwargs)
+        dtype = bound.arguments.pop("dtype", None)  # of the values, not of their numbers
         found = [m if isinstance(m, SparseTensor) else _scipy.csr_array(m) for m in _parts(matrices)]
-        return rearranged(
-            lambda *numbered: function(_with(matrices, iter(numbered)), *args, **kwargs), *found
-        )
+
+        def placed(*numbered: Any) -> Any:
+            return function(_with(matrices, iter(numbered)), *bound.args[1:], **bound.kwargs)
+
+        made = rearranged(placed, *found)
+        return made if dtype is None else SparseTensor(made.data.astype(dtype), made._pattern)
 
     place.__name__ = place.__qualname__ = name
     place.__doc__ = f"""{what}, as `scipy.sparse.{name}`; with Tensors as values a `SparseTensor`.

@@ -136,7 +136,7 @@ def sem(
     """
     a = given("sem", a, nan_policy)
     a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
-    return np.std(a, axis=axis, ddof=ddof, keepdims=keepdims) / np.sqrt(np.shape(a)[axis])
+    return np.std(a, axis=axis, ddof=ddof, keepdims=keepdims) / np.shape(a)[axis] ** 0.5
 
 
 @_derived
@@ -246,7 +246,7 @@ def skew(
     a, axis = (np.reshape(a, -1), 0) if axis is None else (a, axis)
     second, third = _moments(a, axis, 2, 3)
     n = np.shape(a)[axis]
-    factor = 1.0 if bias or n <= 2 else np.sqrt((n - 1.0) * n) / (n - 2.0)
+    factor = 1.0 if bias or n <= 2 else ((n - 1.0) * n) ** 0.5 / (n - 2.0)
     return _let(factor * third / second**1.5, axis, keepdims)
 
 
