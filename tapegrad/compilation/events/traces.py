@@ -34,7 +34,7 @@ from tapegrad.compilation.events.events import (
     is_without_errors,
 )
 from tapegrad.compilation.events.listing import Listed, Listing, listed
-from tapegrad.compilation.events.passive import Passive
+from tapegrad.compilation.events.passive import DETACH, Passive
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
@@ -149,7 +149,8 @@ class Trace(NamedTuple):
         sources = tuple([_source(of.op, q, x, known) for q, x in enumerate(of.operands)])
         compared = of.history.serial == FLAT and not of.by_python and k not in self.calls
         call = _compared(of.op, sources) if compared else None
-        more = k in self.several, self.orders.get(k), self.warnings.get(k, "")
+        unrecorded = of.history.serial == FLAT and not isinstance(of.op, Passive)
+        more = k in self.several, self.orders.get(k), self.warnings.get(k, ""), unrecorded
         return Event(of.op, sources, of.attrs, value, of.is_view, call, not of.is_shadow, writes, *more)
 
 
@@ -197,9 +198,11 @@ def _used(listing: Listing, kept: Collection[History], looks: bool) -> set[Histo
 def _is_looked_at(listed: Listed, kept: Collection[History]) -> bool:
     """Whether it is a number without a derivative, to be looked at; one that is kept is no program's.
 
-    Compiled code compares numbers at once, which takes less.
+    So is what is detached, or computed while nothing is recorded, an array too. Compiled code compares
+    numbers at once, which takes less.
     """
-    return listed.by_python and listed.value.ndim == 0 and listed.history not in kept
+    given = listed.op is DETACH or not isinstance(listed.op, Passive)
+    return listed.by_python and (given or listed.value.ndim == 0) and listed.history not in kept
 
 
 class _Found:

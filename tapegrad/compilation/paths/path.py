@@ -303,7 +303,9 @@ class Path(Computation):
         places.note_all()
         for x, buffer in zip(arguments, self.program.arguments, strict=False):
             number, code = _number(buffer)
-            words.extend((_noted(alike, numbers, (0, 0, 0, code, 0, 0, 0)), id(x), 0, 0, number))
+            words.extend(
+                (_noted(alike, numbers, (0, 0, 0, code, layout.RECORDED_ON, 0, 0, 0)), id(x), 0, 0, number)
+            )
         codes = {look: _code(x) for look, x in places.looks.items()}
         for k in range(len(program.events)):
             background.pause()
@@ -320,7 +322,7 @@ class Path(Computation):
                 call = self.comparison.call(k)
                 end = max(end, k + called.events if call else 0)
             compared += op > NO_OP or k < end
-            at = _noted(alike, numbers, (op, first, second, code, call, *writes))
+            at = _noted(alike, numbers, (op, first, second, code, program.recorded[k], call, *writes))
             words.extend((at, id(results[stands[k]]), *operands, number))
         words.extend((0,) * layout.EVENT_SIZE)
         self._write_words(len(self.program.events) + 1, words)
@@ -383,11 +385,12 @@ class Path(Computation):
 def only_looked_at(events: Events) -> set[int]:
     """Which events have no derivative and are read by no other: a call need not have them."""
     found, read = set[int](), set[int]()
-    if not any(isinstance(op, Passive) for op in events.ops):
+    unrecorded = {*events.unrecorded()}
+    if not unrecorded and not any(isinstance(op, Passive) for op in events.ops):
         return found
     for k in range(len(events) - 1, -1, -1):
         background.pause()
-        if isinstance(events.ops[k], Passive) and k not in read:
+        if (k in unrecorded or isinstance(events.ops[k], Passive)) and k not in read:
             found.add(k)
         else:
             read.update(x // OPERAND_KINDS for x in events.places(k) if x % OPERAND_KINDS == RESULT)
