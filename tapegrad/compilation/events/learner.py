@@ -175,13 +175,20 @@ class Learner:
         )
 
     def _kept(self) -> set[History]:
-        """What tells Tensors without a history that others hold when the call has ended."""
+        """What tells Tensors without a history that others hold when the call has ended, or their arrays."""
         self._take_compared()
         ours = Counter(map(id, self.ours()))
-        flat = self._flat.values()
-        return {
-            x.history for x in flat if not x.is_as_made() or getrefcount(x.handle) - 2 > ours[id(x.handle)]
-        }
+        return {x.history for x in self._flat.values() if not x.is_as_made() or self._is_held(x, ours)}
+
+    def _is_held(self, x: Flat, ours: Counter[int]) -> bool:
+        """Whether others hold a Tensor than this and those that hold it so often, or the array of it."""
+        is_held = getrefcount(x.handle) - 2 > ours[id(x.handle)]
+        if is_held or self.ours is not tuple:  # a program that was left knows arrays too
+            return is_held
+        state = x.handle._extra
+        known = 3 + (self.listing.value(x.history.at) is x.value)  # here, in the Tensor, and as asked for
+        known += 0 if state is None or state.storage is None else 2  # in the storage's whole, and its memory
+        return isinstance(x.value, np.ndarray) and getrefcount(x.value) > known
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any

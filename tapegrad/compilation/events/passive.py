@@ -25,14 +25,16 @@ class Passive:
         Its name, and the function of NumPy's that means it.
     forward
         Computes the value, as an op's does.
+    is_ufunc
+        Whether that is a ufunc.
     """
 
     by_itself = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__name__", "a step")
-        self.functions = (function,)
-        self.forward = function if isinstance(function, np.ufunc) else self._called
+        self.functions, self.is_ufunc = (function,), isinstance(function, np.ufunc)
+        self.forward = function if self.is_ufunc else self._called
 
     def _called(self, *operands: Any, rest: tuple[Any, ...] = (), **names: Any) -> Any:
         return self.functions[0](*operands, *rest, **names)

@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events.events import (
     ARGUMENT,
+    ELEMENT,
     FIXED,
     FLAT,
     LIVE,
@@ -185,24 +186,36 @@ def _compared(op: Passive, sources: Sequence[Source]) -> Called:
 def _used(listing: Listing, kept: Collection[History], looks: bool) -> set[History]:
     """What tells Tensors that operations with a derivative need, directly or not, or numbers looked at."""
     used: set[History] = set()
+    looked_at = _looked_at(listing, kept) if looks else ()
     for k in range(len(listing) - 1, -1, -1):
         background.pause()
         listed = listing[k]
         history = listed.history
-        seen = (looks and _is_looked_at(listed, kept)) or OF_VALUES.intersection(listed.op.functions)
+        seen = k in looked_at or OF_VALUES.intersection(listed.op.functions)
         if history.serial != FLAT or history in used or seen:
             used.update([history, *(x for x in listed.operands if type(x) is History)])
     return used
 
 
-def _is_looked_at(listed: Listed, kept: Collection[History]) -> bool:
-    """Whether it is a number without a derivative, to be looked at; one that is kept is no program's.
+def _looked_at(listing: Listing, kept: Collection[History]) -> set[int]:
+    """Which operations gave numbers without a derivative, to be looked at; one that is kept is no program's.
 
-    So is what is detached, or computed while nothing is recorded, an array too. Compiled code compares
-    numbers at once, which takes less.
+    Or arrays, by ufuncs, by `detach`, of such, or while nothing was recorded. Compiled code compares numbers
+    at once, which takes less.
     """
-    given = listed.op is DETACH or not isinstance(listed.op, Passive)
-    return listed.by_python and (given or listed.value.ndim == 0) and listed.history not in kept
+    found = set[int]()
+    for k in np.flatnonzero(listing.serials() == FLAT).tolist():
+        op, listed = listing.op(k), listing[k]
+        if not listed.by_python or listed.history in kept:
+            continue
+        if isinstance(op, Passive):
+            is_one = listed.value.ndim == 0 or op is DETACH or op.is_ufunc
+        else:
+            flat = (x.at for x in listed.operands if type(x) is History and x.serial == FLAT)
+            is_one = (listed.value.ndim == 0 and op is not ELEMENT) or all(j in found for j in flat)
+        if is_one:
+            found.add(k)
+    return found
 
 
 class _Found:

@@ -157,7 +157,7 @@ class Leaver(Follower):
 
     def _ours(self) -> Iterator[Handle]:
         """Tensors that are held here of what was recorded."""
-        return chain(self.results, self._recorded)
+        return chain(self.results, self._recorded, self._filled)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""

@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Events, Source
-from tapegrad.compilation.events.passive import Passive
+from tapegrad.compilation.events.passive import DETACH, Passive
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory.pages import LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import Comparison
@@ -383,14 +383,17 @@ class Path(Computation):
 
 
 def only_looked_at(events: Events) -> set[int]:
-    """Which events have no derivative and are read by no other: a call need not have them."""
+    """Which events have no derivative and are read by no other: a call need not have them.
+
+    But for what is detached: a call that has it leaves a path without it, so it makes a path of its own.
+    """
     found, read = set[int](), set[int]()
-    unrecorded = {*events.unrecorded()}
-    if not unrecorded and not any(isinstance(op, Passive) for op in events.ops):
+    if not any(isinstance(op, Passive) for op in events.ops):
         return found
     for k in range(len(events) - 1, -1, -1):
         background.pause()
-        if (k in unrecorded or isinstance(events.ops[k], Passive)) and k not in read:
+        op = events.ops[k]
+        if isinstance(op, Passive) and op is not DETACH and k not in read:
             found.add(k)
         else:
             read.update(x // OPERAND_KINDS for x in events.places(k) if x % OPERAND_KINDS == RESULT)
