@@ -41,6 +41,7 @@ from tapegrad.core.callers import asking, way_out
 from tapegrad.core.conversion import copy
 from tapegrad.core.dispatch import (
     as_tape_value,
+    comparing,
     contains_tensor,
     enabled,
     note_escape,
@@ -49,7 +50,7 @@ from tapegrad.core.dispatch import (
     with_metadata,
 )
 from tapegrad.core.expected import expected, matcher_of
-from tapegrad.core.functions import FUNCTIONS, UFUNCS
+from tapegrad.core.functions import FUNCTIONS, UFUNCS, detached
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
 from tapegrad.core.histories import forget
 from tapegrad.core.indices import getitem
@@ -411,10 +412,19 @@ class Tensor(ArrayMethods):
 
     def detach(self) -> Tensor:
         """The same memory without history; a 0-d Tensor's value is copied."""
+        matcher = comparing()
+        known = None if matcher is None else matcher.expect_flat(detached, (self,), {})
+        if known is not None:
+            return known  # type: ignore[return-value]
         if self.ndim == 0:
-            return with_metadata(wrap(np.array(number_seen(self))[()]), (self,), True)
-        value = self._v
-        return with_metadata(join(self, wrap(value.view()), value, True), (self,), True)
+            out = wrap(np.array(number_seen(self))[()])
+        else:
+            value = self._v
+            out = join(self, wrap(value.view()), value, True)
+        out = with_metadata(out, (self,), True)
+        if matcher is not None:
+            matcher.note_flat(detached, (self,), {}, out)
+        return out
 
     def detach_(self) -> Tensor:
         """Become a leaf without history; returns the Tensor. Views that were made of it keep theirs."""

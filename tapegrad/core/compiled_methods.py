@@ -21,7 +21,7 @@ from tapegrad import config
 from tapegrad.core import base, dispatch, expected, grad_mode, inplace
 from tapegrad.core.base import Extra, Handle, Operand, join
 from tapegrad.core.dispatch import record
-from tapegrad.core.functions import ANSWERED
+from tapegrad.core.functions import ANSWERED, detached
 from tapegrad.core.operators import FAST
 from tapegrad.core.storage import DUAL, OPEN, STALE, Memory, Storage
 from tapegrad.kernels import abi, extensions, machine, table
@@ -242,6 +242,7 @@ def _objects(kind: type[Handle], sheets: np.ndarray) -> dict[int, Any]:
         layout.NEWEST_TAPE: tapes.newest,
         layout.SETITEM: TWINS["__setitem__"], layout.EXTRA_TYPE: Extra, layout.JOIN: join,
         layout.ANSWERED: ANSWERED, layout.ITEM: TWINS["item"], layout.DETACH: TWINS["detach"],
+        layout.DETACHED: detached,
         layout.AS_FLOAT: TWINS["__float__"], layout.AS_INT: TWINS["__int__"],
         layout.AS_INDEX: TWINS["__index__"], layout.INTEGER: np.dtype(np.int64),
         layout.ERROR_MODE: forward.error_mode, layout.WARNINGS: vars(warnings),

@@ -27,7 +27,7 @@ from tapegrad.core.base import (
     value_of,
     wrap,
 )
-from tapegrad.core.expected import Expected, expected
+from tapegrad.core.expected import Expected, Matcher, expected
 from tapegrad.core.grad_mode import Mode, Packing, _enabled, in_force
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
@@ -353,10 +353,10 @@ def _unmatched(
     op: Primitive, value: Operand, operands: Sequence[Operand], attrs: Attributes | None
 ) -> Handle:
     """The Tensor of a new record, of which a program that is learned is told."""
-    mode = enabled()
+    matcher = comparing()
     out = _record_anew(op, value, operands, attrs)
-    if type(mode) is Mode and mode.matcher is not None and out._tape is None and mode.plain:
-        mode.matcher.note_plain(op, operands, attrs, out)
+    if matcher is not None and out._tape is None:
+        matcher.note_plain(op, operands, attrs, out)
     return out
 
 
@@ -511,7 +511,7 @@ def note_flat(
     mode = enabled()
     if type(mode) is Mode and mode.forward is not None:
         mode.forward.flat(out, functools.partial(function, **options) if options else function, operands)
-    elif type(mode) is Mode and mode.matcher is not None and mode.plain:
+    elif type(mode) is Mode and mode.matcher is not None and mode.pair is not None:
         mode.matcher.note_flat(function, operands, options or {}, out)
     return out
 
@@ -537,10 +537,15 @@ def call_compared(
     return how(*args, **kwargs) if matcher is None else matcher.call(function, how, args, kwargs)
 
 
+def comparing() -> Matcher | None:
+    """Return the program that learns operations here, or compares them."""
+    mode = enabled()
+    return mode.matcher if type(mode) is Mode and mode.pair is not None else None
+
+
 def is_compared() -> bool:
     """Whether a program learns operations here, or compares them: so a function better looks at no values."""
-    mode = enabled()
-    return type(mode) is Mode and mode.matcher is not None and mode.plain
+    return comparing() is not None
 
 
 def note_parts() -> None:

@@ -117,6 +117,9 @@ class Matcher(Protocol):
     def is_active(self, x: Handle) -> bool:
         """Whether a Tensor of this program depends on the arguments, as far as derivatives go."""
 
+    def sees_history(self, x: Handle) -> bool:
+        """Whether a Tensor of this program is, or is a view of, what depends on the arguments."""
+
     def is_flat(self, x: Any) -> bool:
         """Whether this is a Tensor without a derivative that the program computes, or learns to."""
 

@@ -28,6 +28,11 @@ def implements(*functions: Any, by_shapes: bool = False) -> Callable[[Any], Any]
     return register
 
 
+def detached(x: Any) -> Any:
+    """Return what a detached Tensor has of a value: its memory, of a number a copy."""
+    return x.view() if isinstance(x, np.ndarray) else x
+
+
 def of_values(function: Function) -> Function:
     """Register a function of values without a derivative, which programs may compute."""
     OF_VALUES.add(function)

@@ -82,10 +82,13 @@ class Mode:
         nothing but `forward` asks for more; else None.
     matcher
         The program at work that operations are compared with, or None.
+    pair
+        Two modes of that, this one among them, in which operations are compared or listed: by whether they
+        are recorded. None in any other mode.
     """
 
     __slots__ = (
-        "forward", "inference", "lines", "matcher", "note", "noting", "packing", "plain", "profile",
+        "forward", "inference", "lines", "matcher", "note", "noting", "packing", "pair", "plain", "profile",
         "recording", "timing", "tracing",
     )  # fmt: skip
 
@@ -96,6 +99,7 @@ class Mode:
         self.profile: Any = None
         self.forward: Any = None
         self.matcher: Matcher | None = None
+        self.pair: tuple[Mode, Mode] | None = None
         self.packing: Packing | None = None
         self.plain = False
         self.note: Callable[..., None] | None = None
@@ -103,6 +107,14 @@ class Mode:
 
     def __bool__(self) -> bool:
         return self.recording
+
+    @classmethod
+    def of_matcher(cls, matcher: Matcher) -> Mode:
+        """Return a mode in which operations are recorded and compared, paired with one without recording."""
+        pair = cls(False), cls(True)
+        for mode in pair:
+            mode.matcher, mode.pair, mode.plain = matcher, pair, mode.recording
+        return pair[True]
 
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
@@ -130,6 +142,7 @@ def change_mode(**changes: Any) -> None:
             before.packing.close()  # compiled recording takes it that a thread has one open tape
         for name in Mode.__slots__:
             setattr(mode, name, getattr(before, name))
+        mode.pair = None
     for name, value in changes.items():
         setattr(mode, name, value)
     mode.recording = mode.recording and not mode.inference
@@ -179,7 +192,9 @@ class _Mode(Block):
         if self._exit is not None:  # `at_end`, written out as it costs a tenth of an empty block
             self._exit.__del__, self._exit = undo, None
         self._entered.append(undo)
-        if type(before) is Mode:
+        if type(before) is Mode and before.pair is not None:
+            _enabled.set(before.pair[self.mode])
+        elif type(before) is Mode:
             change_mode(recording=self.mode)
         else:
             _enabled.set(self.mode)

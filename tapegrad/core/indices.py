@@ -19,14 +19,21 @@ from tapegrad.core.base import (
     seen_by,
     value_of,
 )
-from tapegrad.core.dispatch import contains_tensor, is_view_of, join_number, record, wrap_without_history
+from tapegrad.core.dispatch import (
+    comparing,
+    contains_tensor,
+    is_view_of,
+    join_number,
+    record,
+    wrap_without_history,
+)
 from tapegrad.core.expected import expected, matcher_of
 from tapegrad.errors import BorderError
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
 ndarray = np.ndarray
-TAKE = REGISTRY["take"]
+TAKE, GETITEM, ELEMENT = REGISTRY["take"], REGISTRY["getitem"], REGISTRY["element"]
 INTEGER = np.dtype(np.int64)
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
 PLAIN = {int, type(None), type(Ellipsis), np.ndarray}
@@ -126,26 +133,38 @@ def _part_of_number(x: Any, index: Any) -> Any:
 
 def _recorded(x: Any, index: Any, value: np.ndarray, part: Any) -> Any:
     """Elements that were taken of a value of a Tensor, with their history."""
+    op, attrs = _basic_op(index, value, part)
     if not requires_grad(x):
         out = wrap_without_history(part, (x,))
         joined = out._extra is not None and out._extra.storage is not None
-        return out if joined or not is_view_of(part, value) else join(x, out, value)
-    parts, basic = parts_of(index)
-    if basic and not isinstance(part, np.ndarray):
-        numbers = [i for i in parts if i is not None and i is not Ellipsis]
-        place = 0
-        for i, n in zip(numbers, value.shape, strict=True):
-            place = place * n + (int(i) if i >= 0 else int(i) + n)
-        if place < 2**29:
-            out = record(REGISTRY["element"], part, (x,), {"index": index, "place": place})
-            return out if _is_still(x, value) else getitem(x, index)
-    if basic and isinstance(part, np.ndarray):
-        out = record(REGISTRY["getitem"], part, (x,), {"index": index})
+        out = out if joined or not is_view_of(part, value) else join(x, out, value)
+        matcher = comparing() if op is not None else None
+        if matcher is not None:
+            matcher.note_plain(op, (x,), attrs, out)
+        return out
+    if op is None:
+        attrs = {"index": _snapshot(index)}
+        out = record(TAKE, part, (x,), attrs)
+        add_saved_bytes(out, attrs["index"])
+    else:
+        out = record(op, part, (x,), attrs)
+    if op is GETITEM:
         return join(x, out, value) if is_view_of(out._v, value) else out
-    index = _snapshot(index)
-    out = record(TAKE, part, (x,), {"index": index})
-    add_saved_bytes(out, index)
     return out if _is_still(x, value) else getitem(x, index)
+
+
+def _basic_op(index: Any, value: np.ndarray, part: Any) -> tuple[Any, dict[str, Any]]:
+    """The op, and its attributes, that takes a part by a basic index; None for any other index."""
+    parts, basic = parts_of(index)
+    if not basic:
+        return None, {}
+    if isinstance(part, np.ndarray):
+        return GETITEM, {"index": index}
+    numbers = [i for i in parts if i is not None and i is not Ellipsis]
+    place = 0
+    for i, n in zip(numbers, value.shape, strict=True):
+        place = place * n + (int(i) if i >= 0 else int(i) + n)
+    return (ELEMENT, {"index": index, "place": place}) if place < 2**29 else (None, {})
 
 
 def _is_still(x: Any, seen: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.core.base import Handle, extra, has_tangent, is_array
 from tapegrad.core.dispatch import is_externally_writable
+from tapegrad.core.expected import matcher_of
 from tapegrad.core.histories import handles_of_memory, separate_memory, sharers, write_unrecorded
 from tapegrad.core.storage import Storage, sharing
 
@@ -39,20 +40,27 @@ def lend(x: Handle) -> np.ndarray:
         value = np.asarray(value)
         value.flags.writeable = not is_array(x)  # a write would be lost
         return value
+    matcher = matcher_of(x)
+    if matcher is not None and matcher.sees_history(x):
+        return _read_only(value)
     storage = extra(x).storage
     whole = x if storage is None else storage.whole
     if is_externally_writable(whole) and extra(whole).shown is True:
         return value
     if _has_history(x) or not value.flags.writeable or any(h._v.ndim == 0 for h in sharers(x)):
-        value = value.view()  # 0-d views, and what has a history, do not see what others write
-        value.flags.writeable = False
-        return value
+        return _read_only(value)  # 0-d views, and what has a history, do not see what others write
     value = None
     with sharing():
         life = _life_of(x)
         if not _has_history(x):
             return np.asarray(Loan(x._v, life))
     return lend(x)  # another thread has recorded a view of it meanwhile
+
+
+def _read_only(value: np.ndarray) -> np.ndarray:
+    out = value.view()
+    out.flags.writeable = False
+    return out
 
 
 def _has_history(x: Handle) -> bool:

@@ -159,7 +159,7 @@ def _unrecorded(
     op: Elementwise, operate: Callable[..., Any], mode: Any, operands: Sequence[Operand]
 ) -> Handle | None:
     """The common case where nothing is recorded: of Tensors of doubles and numbers; None for any other."""
-    if OPEN or (mode is not False and mode.profile is not None):
+    if OPEN or (mode is not False and (mode.profile is not None or mode.pair is not None)):
         return None
     values = []
     for x in operands:

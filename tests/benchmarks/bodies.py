@@ -127,6 +127,13 @@ y = np.sin(y) if not np.any(y < 0) else x
 y = np.sin(y) if y.shape == (5,) and len(y) == 5 and y.ndim == 1 else x
 y = np.sin(y); assert np.allclose(y, y)
 y = np.linalg.lstsq(A, y)[0] * 0.5 + 0.1
+t = y.detach(); y = np.sin(y) + 0.1 * t
+t = y[0].detach(); y = np.sin(y) + 0.1 * t
+y = y / np.max(np.abs(y.detach()))
+y = np.sin(y); log.debug("y is %s", y.detach())
+y = np.sin(y); seen[:] = y.detach().numpy()
+with tg.no_grad(): t = np.sin(y) * 0.1; s = float(np.sum(t))
+and then: y = np.sin(y) + s * t
 """.strip().splitlines()
 
 
@@ -159,7 +166,7 @@ def names():
         "weights": weights, "cached": cached, "A": tg.tensor(matrix), "B": tg.tensor(0.1 * plain),
         "C": tg.tensor(plain), "M": tg.tensor(plain > 0.6), "F": np.float32(0.75), "I": np.array([3, 1]),
         "P": {"a": 0.9, "b": [0.1, 0.2, 0.3]}, "Q": Parameters(0.9, plain), "W": [1.1, 1.2, 1.3, 1.4],
-        "R": None,
+        "R": None, "seen": np.zeros(5),
     }  # fmt: skip
 
 
@@ -178,11 +185,11 @@ def program(body):
 
 
 def bodies():
-    """Their texts; what begins with `except` belongs to the line before it."""
+    """Their texts; what begins with `except`, or `and then:`, belongs to the line before it."""
     found = []
     for line in BODIES:
-        if line.startswith("except"):
-            found[-1] += "\n" + line
+        if line.startswith(("except", "and then: ")):
+            found[-1] += "\n" + line.removeprefix("and then: ")
         else:
             found.append(line)
     return found

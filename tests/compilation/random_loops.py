@@ -47,12 +47,15 @@ STEPS = [
     "try: {v} = {v} * 1.0 if i != world.at else world.nothing\nexcept AttributeError: {v} = {e}",
     "with np.errstate(all='raise'):\n    try: {v} = {e}\n    except FloatingPointError: {v} = 0.5",
     *["u[i % n] = {e}", "{v} = u[i % n] + {v}"],
+    "{v} = {v} + 0.1 * np.sin({e} * p).detach()",
+    "with tg.no_grad(): r = {e} * {v}\n{v} = {v} * 0.9 + 0.1 * r",
 ]
 ARRAYS = [
     *["{y} = np.where({y} > {v}, {y} * {y}, {y})", "{y} = {y} * {y} + {v}", "{y} = np.abs({y}) * 0.7"],
     *["{y} = np.sort({y})", "{y} = np.maximum({y}, {y})", "{y} = np.cumsum({y}) * 0.3", "{v} = np.max({y})"],
     *["{v} = np.sum({y} * {y})", "{v} = np.mean({y}) - np.min({y})", "{y} = {y}.copy()"],
     "{y} = {y} + world.b",
+    *["{y} = {y} * 0.9 + 0.1 * {y}.detach()", "with tg.no_grad(): z = np.tanh({y})\n{y} = {y} * z"],
 ]
 WRITES = [
     *["u[k % n] = {e}", "u[0] += {e}", "u += {y}", "u *= 0.7", "u[::2] -= q", "u[u > 0.3] = 0.1"],
@@ -93,7 +96,8 @@ def text_of(chance):
             lines += [f"i_last = {turns} - 1", f"for i in range({turns}):"]
             lines += ["    " + line for step in body for line in step.split("\n")]
         else:
-            lines += [statement(chance, kinds, powers) for _ in range(chance.randint(1, 4))]
+            steps = [statement(chance, kinds, powers) for _ in range(chance.randint(1, 4))]
+            lines += [line for step in steps for line in step.split("\n")]
     lines += ["c = c * 1.01", "G = G + 0.1", "world.b[0] += 0.1", ""][chance.randrange(4) :][:1]
     begin = ["global G", "nonlocal c", "world.runs += 1", "i, n, found = 0, len(x), []",
              "p, q, t = x[0] * 1.0, x[-1] * 0.5 + 0.1, 0.3",

@@ -123,6 +123,57 @@ WRITES = [
     "y[0] = 1.0 if y[1] > 0.1 else x[1]",
     "for q in range(3): y[q + 1] = y[q] * 0.5 + x[q]",
 ]
+UNRECORDED = [
+    "y = y + 0.3 * y.detach()",
+    "y = y * np.max(np.abs(y.detach())) * 0.5",
+    "y = np.clip(y.detach(), -0.5, 0.5) * y + x.detach()",
+    "y = np.sin(y) - (np.cos(y) - 0.5).detach()[::-1]",
+    "t = y[1:].detach(); y = y * np.sum(t) + t[0]",
+    "t = m.detach().T; y = t @ y * 0.2",
+    "s = s + 0.2 * y[k % 4].detach()",
+    "s = s * 0.5 + float(s.detach()) * y[2]",
+    "t = y.detach() * 0.5; t[1] = 2.0; y = y * t",
+    "t = y.detach(); t[k % 4] = 0.5",
+    "t = y.detach(); y[2] = 0.7; s = s + t[2] * x[0]",
+    "t = y.detach(); y = y + t; world.seen.append((t.requires_grad, t.is_leaf))",
+    "t = (y.data * 2.0).requires_grad_(); y = y + t",
+    "world.seen.append(y.detach().numpy().copy())",
+    "world.seen.append(y.detach().numpy().flags.writeable)",
+    "world.seen.append(np.sum(np.asarray(y.detach() * 2.0)))",
+    "world.kept = y.detach()",
+    "world.kept = 0.9 * tg.tensor(plain(world.kept)) + 0.1 * y.detach()",
+    "world.out[...] = 0.5 * world.out + 0.5 * plain(np.mean(y.detach()))",
+    "world.seen.append(y.detach())",
+    "world.seen.append(s.detach())",
+    "t = scaled(y); y = y * t",
+    "t = scaled(y[::2]); s = s + t[1] * s",
+]
+BLOCKS = [
+    "with tg.no_grad():",
+    "with tg.no_grad(), tg.enable_grad():",
+    "with tg.set_grad_enabled(k % 3 > 0):",
+    "with tg.inference_mode():",
+    "with tg.enable_grad():",
+]
+COMPUTED = [
+    "t = np.sin(y) * 0.5",
+    "t = y * x - y[::-1]",
+    "t = y[:] * s",
+    "t = y",
+    "t = y[1:]",
+    "t = np.tanh(m @ y)",
+    "t = np.cumsum(y)",
+    "t = y.copy()",
+    "t[0] = 0.5",
+    "t = np.where(t > 0.1, y, x)",
+    "s = s * 1.0 if float(np.sum(y)) > 0.5 else s * 0.9",
+    "world.seen.append(float(np.max(y)))",
+    "world.seen.append(np.sum(y))",
+    "world.out += plain(y * 0.1)",
+    "c = c + 0.1 if y[1] > 0.2 else c",
+    "with tg.enable_grad(): t = y * 0.3",
+]
+BEHIND_BLOCKS = ["y = y + t * 0.2", "y = y * np.sum(t)", "s = s + t[0]", "world.kept = t", "pass"]
 RARE = [
     "y = y.detach() * x",
     "y = y.astype(np.float32).astype(float)",
@@ -156,26 +207,33 @@ PATTERNS = [
 ]
 
 
-def statement(random, depth, writes):
-    """Lines of a statement, with others in it where depth allows, and how many, about, write to arrays."""
+def statement(random, depth, writes, apart):
+    """Lines of a statement, with others in it where depth allows.
+
+    How many, about, write to arrays, and compute what has no history.
+    """
     if depth and random.random() < 0.3:
         begin, other = random.choice(PATTERNS[: 7 if random.random() < 0.8 else None])
         lines = begin.format(condition=random.choice(CONDITIONS)).split("\n")
-        lines += inner(random, depth - 1, writes)
-        return [*lines, *([other, *inner(random, depth - 1, writes)] if other else [])]
-    kinds = SIMPLE, INDICES, WORLD, EFFECTS, WRITES, RARE
-    return [random.choice(random.choices(kinds, [8, 4, 5, 2, writes, 0.5])[0])]
+        lines += inner(random, depth - 1, writes, apart)
+        return [*lines, *([other, *inner(random, depth - 1, writes, apart)] if other else [])]
+    if random.random() < 0.04 * apart:
+        lines = [random.choice(COMPUTED) for _ in range(random.randint(1, 3))]
+        lines = ["    " + line for line in ["t = y * 0.9", *lines]]
+        return [random.choice(BLOCKS), *lines, random.choice(BEHIND_BLOCKS)]
+    kinds = SIMPLE, INDICES, WORLD, EFFECTS, WRITES, RARE, UNRECORDED
+    return [random.choice(random.choices(kinds, [8, 4, 5, 2, writes, 0.5, apart])[0])]
 
 
-def inner(random, depth, writes):
-    lines = [line for _ in range(random.randint(1, 2)) for line in statement(random, depth, writes)]
+def inner(random, depth, *weights):
+    lines = [line for _ in range(random.randint(1, 2)) for line in statement(random, depth, *weights)]
     return ["    " + line for line in lines]
 
 
 def text_of(random):
     """The text of a function that makes one."""
-    writes = random.choice([0, 0, 2, 20])
-    body = [line for _ in range(random.randint(3, 10)) for line in statement(random, 2, writes)]
+    writes, apart = random.choice([0, 0, 2, 20]), random.choice([0, 1, 8])
+    body = [line for _ in range(random.randint(3, 10)) for line in statement(random, 2, writes, apart)]
     begin = ["global g", "nonlocal c", "world.runs += 1", "y, s, m = x * 0.7, x[0] * 1.0, np.outer(x, x)"]
     seen = " + np.sum(b * b) - np.sum(v)" if writes else ""
     begin += ["b = v = y"] if writes else []
@@ -218,6 +276,7 @@ def maker(text):
             large=np.linspace(0.0, 1.0, 5000),
         )
         space = {"np": np, "tg": tg, "plain": plain, "g": 0.1, "helper": tg.compile(lambda u: np.cos(u) * u)}
+        space["scaled"] = tg.no_grad()(lambda y: y / (1.0 + np.sum(y * y)))
         exec(text, space)
         return space["make"](world), world
 

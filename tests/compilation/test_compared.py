@@ -71,6 +71,8 @@ COMPARED = {
     "whole numbers looked at": "s = s * 2.0 if np.argmax(X[0]) > 1 else s + np.count_nonzero(Y > 1) * 3",
     "numbers of types": "s = ((X * np.float32(0.5) + 0.1j) * (2j - X)).real[0, 1] * np.float64(2.0)",
     "numbers in text": "s = s * len(f'{s:.3f}{X[1, 2]:5.1f}') + round(s.detach()) + complex(s.detach()).real",
+    "values without a history": "p = X.detach(); s = (X * p - p.detach().T).sum() + np.max(p) * s.detach()",
+    "nothing recorded": "with tg.no_grad(): p = X @ np.sin(Y); q = float(p[0, 1])\n    s = q * (X * p).sum()",
     "columns backwards": "s = (X[0] - T[::-1, 1, 0])[1] + (X * T[::-1, 3::-1, 1]).sum()",
 }
 TEXT = """

@@ -22,6 +22,7 @@ from . import (  # noqa: F401
     hostile_numpy,
     hostile_python,
     hostile_tensors,
+    hostile_unrecorded,
     hostile_writes,
     random_programs,
 )

@@ -28,6 +28,10 @@ def compiled_of(f, argnums=0, **how):
     return tg.compile(f, argnums, wait=True, replay=True, **how)
 
 
+def value(x):
+    return x.detach() if isinstance(x, tg.Tensor) else x
+
+
 # Of an array of three numbers, and of one of three by four.
 OF_VECTORS = {
     "elementwise": lambda x: np.sum(np.sin(x) * x + np.exp(-x) / 3.0 - abs(x)),
@@ -50,6 +54,7 @@ OF_VECTORS = {
     "running sums": lambda x: np.sum(np.cumsum(x) * x),
     "rolled": lambda x: np.sum(np.roll(x, 1) * x),
     "iterated": lambda x: sum(v * v for v in x) * len(x),
+    "detached": lambda x: np.sum(x * np.sin(value(x))) + x[1] * value(x[0]),
     "one number": lambda x: np.sum(x) * 2.0,
     "masks": lambda x: np.sum(np.where(x > x[0], x * x, 0.5) * (x < 0.9)) + (x[1] > 0.1) * x[2],
     "steps": lambda x: np.sum(np.floor(x * 3.0) * x + np.sign(x) * np.ones_like(x)) + np.sum(x > 0.1) * x[0],

@@ -593,7 +593,7 @@ def test_what_is_computed_behind_a_look_is_given_back(at, monkeypatch):
         (value, g), (wanted, h) = compiled.value_and_grad(x, k == at), recorded(x, False)
         assert value == wanted and np.allclose(g, h, rtol=1e-13, atol=0)
         assert all(np.array_equal(y, np.exp(x * 0.5)) for y in kept)
-    (path,) = next(iter(compiled._kinds.values())).matcher.paths
+    path = max(next(iter(compiled._kinds.values())).matcher.paths, key=lambda path: path.served)
     names = [op.name for op in path.program.events.ops]
     gone = dict(zip(names, [not y.any() for y in path.program.values], strict=True))
     assert gone["sin"] is GIVEN_BACK and not gone["exp"]

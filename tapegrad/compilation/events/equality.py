@@ -59,6 +59,8 @@ def is_same(x: Event, y: Event) -> bool:
         return False
     if (x.writes, x.is_view, x.several, x.warning) != (y.writes, y.is_view, y.several, y.warning):
         return False
+    if x.unrecorded is not y.unrecorded:
+        return False
     if np.shape(x.value) != np.shape(y.value) or x.value.dtype != y.value.dtype:
         return False
     if np.ndim(x.value) and x.value.strides != y.value.strides:

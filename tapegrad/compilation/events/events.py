@@ -143,7 +143,8 @@ class Event(NamedTuple):
 
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
-    A view may be one of `several` that one call made. Places of elements may be told by a function of the
+    A view may be one of `several` that one call made. What was computed while nothing
+    was recorded is `unrecorded`. Places of elements may be told by a function of the
     operand, their `order`. Of an invalid value the operation warns in the words `warning`, if there are some.
     """
 
@@ -158,6 +159,7 @@ class Event(NamedTuple):
     several: bool = False
     order: Callable[..., Any] | None = None
     warning: str = ""
+    unrecorded: bool = False
 
 
 class Column:
@@ -194,8 +196,12 @@ class Column:
 
     def unlike(self, x: Any) -> Iterator[int]:
         """Give the numbers of those that are another object."""
-        others = np.array([y is not x for y in self._table], bool)
-        return map(int, np.flatnonzero(others[np.asarray(self._numbers)]))
+        return self.numbers_of(lambda y: y is not x)
+
+    def numbers_of(self, is_one: Callable[[Any], bool]) -> Iterator[int]:
+        """Give the numbers of those of which a function says so."""
+        found = np.array([*map(is_one, self._table)], bool)
+        return map(int, np.flatnonzero(found[np.asarray(self._numbers)]))
 
     def trim(self) -> None:
         """Know no more which objects there are, so that those that come have places of their own."""
@@ -353,6 +359,15 @@ class Events(Sequence[Event]):
         call: Called | None = self._more[k][1] if k < len(self) else None
         return None if call is None else call.function
 
+    def source(self, k: int, q: int) -> Source:
+        """An operand of an operation; a value is told by its kind alone."""
+        place = self.places(k)[q]
+        return Source(place % OPERAND_KINDS, place // OPERAND_KINDS)
+
+    def is_view(self, k: int) -> bool:
+        """Whether an operation gave a view."""
+        return bool(self._more[k][0])
+
     def is_known(self, k: int) -> bool:
         """Whether it is known what an operation gave."""
         return bool(self._more[k][2])
@@ -360,6 +375,10 @@ class Events(Sequence[Event]):
     def unusual(self) -> Iterator[tuple[int, Event]]:
         """Give the operations of which there is more to say, with their numbers."""
         return ((k, self._event(k)) for k in self._more.unlike(NO_MORE))
+
+    def unrecorded(self) -> Iterator[int]:
+        """Give the numbers of the operations that were computed while nothing was recorded."""
+        return self._more.numbers_of(lambda more: more[-1])
 
     def append(self, event: Event) -> None:
         """Add an operation."""
@@ -420,8 +439,7 @@ class Events(Sequence[Event]):
                 return x._replace(parts=tuple(map(source, x.parts)))
             if type(x) is not Taken:
                 return x
-            place = self.places(k + x.event)[x.operand]
-            return Source(place % OPERAND_KINDS, place // OPERAND_KINDS)
+            return self.source(k + x.event, x.operand)
 
         return call.replaced(source)
 
@@ -482,13 +500,13 @@ def is_without_errors(op: Operation) -> bool:
 
 def activity(events: Events) -> Sequence[int]:
     """Of which events the results depend on the arguments."""
-    active = bytearray()
+    active, unrecorded = bytearray(), {*events.unrecorded()}
     for k, op in enumerate(events.ops):
         depends = False
         for x in events.places(k):
             kind = x % OPERAND_KINDS
             depends = depends or kind == ARGUMENT or (kind == RESULT and active[x // OPERAND_KINDS] != 0)
-        active.append(depends and not isinstance(op, Passive))
+        active.append(depends and not isinstance(op, Passive) and k not in unrecorded)
     return active
 
 
@@ -524,11 +542,20 @@ class Flat:
 
     def __init__(self, handle: Handle, value: Operand, history: History) -> None:
         self.handle, self.value, self.history, self.became_another = handle, value, history, False
+        self._writes = self._count_writes()
+
+    def _count_writes(self) -> int:
+        """How often what it shares memory with was written to."""
+        state = self.handle._extra
+        return 0 if state is None or state.storage is None else state.storage.memory.writes
 
     def is_as_made(self) -> bool:
-        """Whether nobody has written to it, or seen it otherwise than by copies."""
+        """Whether nobody has written to it, or seen it otherwise than by copies and known views."""
         state = self.handle._extra
-        return self.handle._v is self.value and (state is None or vars(state).keys() <= {"several", "array"})
+        if self.handle._v is not self.value or state is None:
+            return self.handle._v is self.value
+        known = vars(state).keys() <= {"several", "array", "storage", "place"} and state.place is None
+        return known and self._count_writes() == self._writes
 
 
 def record_of(x: Handle) -> History:

@@ -32,7 +32,6 @@ from tapegrad.compilation.events.traces import OUTSIDE, RETURNED, WRITTEN, Trace
 from tapegrad.compilation.memory.pages import KEPT
 from tapegrad.core import dispatch
 from tapegrad.core.base import (
-    ARRAY,
     Handle,
     call_on_values,
     is_array,
@@ -42,6 +41,7 @@ from tapegrad.core.base import (
     wrap,
 )
 from tapegrad.core.dispatch import COPIED, is_view_of
+from tapegrad.core.functions import detached
 from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.core.storage import Storage
 from tapegrad.kernels import abi
@@ -118,8 +118,8 @@ class Learner:
 
     def mode(self) -> Mode:
         """Return a mode in which operations are listed."""
-        mode, me = Mode(True), cast(Any, self)
-        mode.matcher, mode.plain, mode.tracing = me, True, self.tracing
+        mode = Mode.of_matcher(cast(Any, self))
+        mode.tracing = self.tracing
         return mode
 
     def add(self, x: Tensor, ours: bool = False) -> None:
@@ -134,8 +134,8 @@ class Learner:
         originals: dict[int, weakref.ref[np.ndarray]] = {}
 
         def kept(x: Any, address: int, k: int, q: int) -> Any:
-            flat = self._flat_of(address) if address else None
-            if flat is not None and flat.value is x:
+            flat = self._flat_of(address or id(x))
+            if flat is not None and (flat.value if address else flat.handle) is x:
                 x = flat
             if type(x) is Flat:
                 if x.became_another or x.is_as_made():
@@ -175,11 +175,20 @@ class Learner:
         )
 
     def _kept(self) -> set[History]:
-        """What tells Tensors without a history that others hold when the call has ended."""
+        """What tells Tensors without a history that others hold when the call has ended, or their arrays."""
         self._take_compared()
         ours = Counter(map(id, self.ours()))
-        flat = self._flat.values()
-        return {x.history for x in flat if getrefcount(x.handle) - 2 > ours[id(x.handle)]}
+        return {x.history for x in self._flat.values() if not x.is_as_made() or self._is_held(x, ours)}
+
+    def _is_held(self, x: Flat, ours: Counter[int]) -> bool:
+        """Whether others hold a Tensor than this and those that hold it so often, or the array of it."""
+        is_held = getrefcount(x.handle) - 2 > ours[id(x.handle)]
+        if is_held or self.ours is not tuple:  # a program that was left knows arrays too
+            return is_held
+        state = x.handle._extra
+        known = 3 + (self.listing.value(x.history.at) is x.value)  # here, in the Tensor, and as asked for
+        known += 0 if state is None or state.storage is None else 2  # in the storage's whole, and its memory
+        return isinstance(x.value, np.ndarray) and getrefcount(x.value) > known
 
     def call(
         self, function: Callable[..., Any], how: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -341,6 +350,10 @@ class Learner:
         self._take_compared()
         return (found.handle for found in self._flat.values())
 
+    def sees_history(self, x: Handle) -> bool:
+        """As of a `Matcher`; it has given no Tensors without a value."""
+        raise AttributeError("_v")
+
     def held(self, seen: weakref.ref[Any], but: Handle | None = None) -> Handle | None:
         """Return a Tensor that others hold, of those that see the memory of a Tensor or storage, but one."""
         return held(seen, self.flat(), but)
@@ -405,7 +418,7 @@ class Learner:
             return
         self.note_plain(*known, out)
         ufunc = known[0].functions[0]
-        if type(ufunc) is np.ufunc and len(self.listing) != k:
+        if (type(ufunc) is np.ufunc or ufunc is detached) and len(self.listing) != k:
             given = [*map(self._found, args)]
             if not any(isinstance(x, Handle) for x in given):
                 given = [x if type(x) is History else Brought(q) for q, x in enumerate(given)]
@@ -425,10 +438,10 @@ class Learner:
             requires_grad(x) for x, known in zip(handles, histories, strict=True) if known is None
         )
         ours = (followed and not outside) or (not handles and isinstance(op, Passive))
-        if ours and out._tape is None and (out._extra is None or out._extra is ARRAY):
-            history = History(id(out), FLAT, len(self.listing))
-            self._list(op, operands, attrs, out, history)
-            self._flat[id(out)] = Flat(out, out._v, history)
+        found = Flat(out, out._v, History(id(out), FLAT, len(self.listing)))
+        if ours and out._tape is None and found.is_as_made():
+            self._list(op, operands, attrs, out, found.history)
+            self._flat[id(out)] = found
 
     def written(self, x: Handle, new: Any, by: Handle) -> History | None:
         """What tells a Tensor that is to be written to by itself or a view, if the write is to be listed.
@@ -439,6 +452,10 @@ class Learner:
         """
         history = self.history_of(x)
         if history is None and not requires_grad(new):
+            return None
+        if not _enabled.get():
+            if history is not None or requires_grad(x):
+                self._reason = self._reason or WRITTEN
             return None
         if history is None or not _is_apart(x, by) or history in self._histories:
             self._reason = self._reason or WRITTEN

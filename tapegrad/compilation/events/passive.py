@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Handle
-from tapegrad.core.functions import OF_VALUES
+from tapegrad.core.functions import OF_VALUES, detached
 from tapegrad.ops.primitive import Attributes, Primitive
 
 SIMPLE = int, float, complex, str, type(None), type, np.dtype, np.generic  # what options are
@@ -25,14 +25,16 @@ class Passive:
         Its name, and the function of NumPy's that means it.
     forward
         Computes the value, as an op's does.
+    is_ufunc
+        Whether that is a ufunc.
     """
 
     by_itself = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__name__", "a step")
-        self.functions = (function,)
-        self.forward = function if isinstance(function, np.ufunc) else self._called
+        self.functions, self.is_ufunc = (function,), isinstance(function, np.ufunc)
+        self.forward = function if self.is_ufunc else self._called
 
     def _called(self, *operands: Any, rest: tuple[Any, ...] = (), **names: Any) -> Any:
         return self.functions[0](*operands, *rest, **names)
@@ -40,6 +42,7 @@ class Passive:
 
 Operation = Primitive | Passive
 passive = functools.cache(Passive)  # of the same function the same one
+DETACH = passive(detached)
 COMPARISONS = np.less, np.less_equal, np.equal, np.not_equal, np.greater, np.greater_equal
 COMPARED = np.array([id(passive(f)) for f in COMPARISONS], np.int64)  # in the order in which CPython counts
 
@@ -52,7 +55,7 @@ def flat_operation(
     Of a ufunc all arguments are operands, of another function the first one, which is no Tensor where one is
     made of zeros or ones. None where that is not all.
     """
-    if function in OF_VALUES:
+    if function is detached or function in OF_VALUES:
         return passive(function), args, names
     ufunc: Any = getattr(function, "__self__", function)
     if type(ufunc) is np.ufunc:

@@ -12,6 +12,7 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events.events import (
     ARGUMENT,
+    ELEMENT,
     FIXED,
     FLAT,
     LIVE,
@@ -34,7 +35,7 @@ from tapegrad.compilation.events.events import (
     is_without_errors,
 )
 from tapegrad.compilation.events.listing import Listed, Listing, listed
-from tapegrad.compilation.events.passive import Passive
+from tapegrad.compilation.events.passive import DETACH, Passive
 from tapegrad.compilation.memory import pages as memory
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
@@ -149,7 +150,8 @@ class Trace(NamedTuple):
         sources = tuple([_source(of.op, q, x, known) for q, x in enumerate(of.operands)])
         compared = of.history.serial == FLAT and not of.by_python and k not in self.calls
         call = _compared(of.op, sources) if compared else None
-        more = k in self.several, self.orders.get(k), self.warnings.get(k, "")
+        unrecorded = of.history.serial == FLAT and not isinstance(of.op, Passive)
+        more = k in self.several, self.orders.get(k), self.warnings.get(k, ""), unrecorded
         return Event(of.op, sources, of.attrs, value, of.is_view, call, not of.is_shadow, writes, *more)
 
 
@@ -184,22 +186,36 @@ def _compared(op: Passive, sources: Sequence[Source]) -> Called:
 def _used(listing: Listing, kept: Collection[History], looks: bool) -> set[History]:
     """What tells Tensors that operations with a derivative need, directly or not, or numbers looked at."""
     used: set[History] = set()
+    looked_at = _looked_at(listing, kept) if looks else ()
     for k in range(len(listing) - 1, -1, -1):
         background.pause()
         listed = listing[k]
         history = listed.history
-        seen = (looks and _is_looked_at(listed, kept)) or OF_VALUES.intersection(listed.op.functions)
+        seen = k in looked_at or OF_VALUES.intersection(listed.op.functions)
         if history.serial != FLAT or history in used or seen:
             used.update([history, *(x for x in listed.operands if type(x) is History)])
     return used
 
 
-def _is_looked_at(listed: Listed, kept: Collection[History]) -> bool:
-    """Whether it is a number without a derivative, to be looked at; one that is kept is no program's.
+def _looked_at(listing: Listing, kept: Collection[History]) -> set[int]:
+    """Which operations gave numbers without a derivative, to be looked at; one that is kept is no program's.
 
-    Compiled code compares numbers at once, which takes less.
+    Or arrays, by ufuncs, by `detach`, of such, or while nothing was recorded. Compiled code compares numbers
+    at once, which takes less.
     """
-    return listed.by_python and listed.value.ndim == 0 and listed.history not in kept
+    found = set[int]()
+    for k in np.flatnonzero(listing.serials() == FLAT).tolist():
+        op, listed = listing.op(k), listing[k]
+        if not listed.by_python or listed.history in kept:
+            continue
+        if isinstance(op, Passive):
+            is_one = listed.value.ndim == 0 or op is DETACH or op.is_ufunc
+        else:
+            flat = (x.at for x in listed.operands if type(x) is History and x.serial == FLAT)
+            is_one = (listed.value.ndim == 0 and op is not ELEMENT) or all(j in found for j in flat)
+        if is_one:
+            found.add(k)
+    return found
 
 
 class _Found:

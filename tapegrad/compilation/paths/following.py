@@ -20,7 +20,7 @@ from tapegrad.compilation.rows.computing import number_of
 from tapegrad.core import compiled_methods
 from tapegrad.core.base import Handle, call_on_values, itself, value_of
 from tapegrad.core.expected import Expected, expected
-from tapegrad.core.grad_mode import Mode
+from tapegrad.core.grad_mode import Mode, _enabled
 from tapegrad.kernels import abi, programs
 from tapegrad.kernels.replay import layout
 from tapegrad.kernels.replay.layout import NEXT_EVENT
@@ -88,13 +88,13 @@ class Follower:
         self.see_value: Callable[[Callable[..., Any], Sequence[Any], Any], None] | None = None
         self.learner: Learner | None = None
         expected.add(self._mark)
-        self.mode = Mode(True)
-        self.mode.plain, self.mode.matcher = True, self._mark.matcher
-        self.recording = Mode(True)  # that of a call that has left
-        self.recording.plain, self.recording.matcher = True, self._mark.matcher
+        self.mode = Mode.of_matcher(self._mark.matcher)
+        self.recording = Mode.of_matcher(self._mark.matcher)  # that of a call that has left
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.telling: list[Any] = [None, None]
-        state[layout.MATCHING_MODE], state[layout.TELLING] = id(self.mode), id(self.telling)
+        self._modes: tuple[Any, Any] = self.mode.pair  # type: ignore[assignment]
+        state[layout.MATCHING_OFF], state[layout.MATCHING_MODE] = map(id, self._modes)
+        state[layout.TELLING] = id(self.telling)
         state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__
         self._asked = self.compute_quietly, self.is_handled  # by compiled code
         state[layout.COMPUTING], state[layout.HANDLED] = map(id, self._asked)
@@ -239,6 +239,24 @@ class Follower:
         """Whether a Tensor of a number is known as an array."""
         return self._made_by(x) in self._arrays
 
+    def is_followed(self) -> bool:
+        """Whether operations are compared in the mode in force."""
+        return not self.left and _enabled.get() in self._modes
+
+    def counts(self, k: int, count: int = 1, path: Path | None = None) -> bool:
+        """Whether so many events from one on count in the mode in force, which is one of ours."""
+        known = layout.EITHER, layout.RECORDED_ON if _enabled.get() else layout.RECORDED_OFF
+        return all(recorded in known for recorded in (path or self.path).program.recorded[k : k + count])
+
+    def sees_history(self, x: Handle) -> bool:
+        """Whether a Tensor is, or is a view of, what depends on the arguments."""
+        source, events = self._source(x), self.program.events
+        while not is_active(source, self.program.active):
+            if source.kind != RESULT or not events.is_view(source.value):
+                return False
+            source = events.source(source.value, 0)
+        return True
+
     def is_active(self, x: Handle) -> bool:
         """Whether a Tensor that stands for an argument or a result depends on the arguments."""
         return is_active(self._source(x), self.program.active)
@@ -357,7 +375,7 @@ class Follower:
 
     def let_go(self) -> list[Path]:
         """End the call; the paths that need other arrays, if somebody may have kept one they write to."""
-        self.learner, self.recording.tracing = None, 0
+        self.learner, self.recording.tracing, self.mode.tracing = None, 0, 0
         self._arrays.clear()
         if not self._lent:
             return []

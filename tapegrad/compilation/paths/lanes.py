@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.compilation import background
 from tapegrad.compilation.events.events import ARGUMENT, FIXED, LIVE, RESULT, SHARED, Event, Events, Source
-from tapegrad.compilation.events.passive import Operation, Passive
+from tapegrad.compilation.events.passive import DETACH, Operation, Passive
 from tapegrad.compilation.events.varying import ELEMENT
 from tapegrad.compilation.paths.path import Computation, Path, is_moving
 from tapegrad.compilation.plans.planning import WARM, Planning
@@ -91,9 +91,11 @@ class LaneEvents:
         self.arguments = [np.repeat(x[None], n, 0) for x in program.arguments]
         self._values: list[Any] = []
         self.found: list[Source] = []
+        unrecorded = {*program.events.unrecorded()}
         with np.errstate(all="ignore"):
             for k in range(last + 1):
                 background.pause()
+                self._unrecorded = k in unrecorded
                 self.found.append(self._lifted(k))
 
     def _lifted(self, k: int) -> Source:
@@ -104,7 +106,7 @@ class LaneEvents:
         if event.op is BROADCAST or (isinstance(op, Elementwise) and op.takes is None):
             return self._elementwise(k)
         if isinstance(op, Passive):
-            if op.functions[0] in CONSTANT and not event.attrs:
+            if op is DETACH or (op.functions[0] in CONSTANT and not event.attrs):
                 return self._emit(op, [self._with_lanes(k, 0)])
             if not isinstance(op.functions[0], np.ufunc):
                 raise NoLanes(op.name)
@@ -185,7 +187,8 @@ class LaneEvents:
         values = [self._value(source) for source in sources]
         value = np.asarray(op.forward(*values, **(attrs or {}), **(more or {})))
         view = len(values) == 1 and isinstance(values[0], np.ndarray) and is_view_of(value, values[0])
-        self.events.append(Event(op, tuple(sources), attrs or {}, value, view and op is not BROADCAST))
+        event = Event(op, tuple(sources), attrs or {}, value, view and op is not BROADCAST)
+        self.events.append(event._replace(unrecorded=self._unrecorded))
         self._values.append(value)
         return Source(RESULT, len(self.events) - 1)
 

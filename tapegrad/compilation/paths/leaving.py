@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.compilation.events.events import ARGUMENT, PARTS, RESULT, Event, Source, is_number_view
 from tapegrad.compilation.events.learner import Learner, held
+from tapegrad.compilation.events.passive import DETACH
 from tapegrad.compilation.paths.following import Follower
 from tapegrad.compilation.paths.recorded import apply_event, operand_value
 from tapegrad.compilation.rows.computing import BROADCAST, are_real_numbers, forward_of, number_of
@@ -75,12 +76,13 @@ class Leaver(Follower):
             with self._telling():
                 self._record()
             if self.learner is not None:  # compiled code makes Tensors of its own
-                self.recording.tracing = self.learner.tracing
+                self.recording.tracing = self.mode.tracing = self.learner.tracing
         finally:
             _enabled.set(before)
             error_mode.reset(handling)
-        if before is self.mode:
-            _enabled.set(True if self.learner is None else self.recording)
+        if before in self._modes:
+            recorded = bool(before)
+            _enabled.set(recorded if self.learner is None else self.recording.pair[recorded])  # type: ignore[index]
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -155,7 +157,7 @@ class Leaver(Follower):
 
     def _ours(self) -> Iterator[Handle]:
         """Tensors that are held here of what was recorded."""
-        return chain(self.results, self._recorded)
+        return chain(self.results, self._recorded, self._filled)
 
     def _handling_of(self, j: int) -> Any:
         """NumPy's handling of errors when an event came."""
@@ -201,6 +203,8 @@ class Leaver(Follower):
             value = forward_of(event, [value_of(operands[0])]) if one else value.copy(order="K")
         if not self.program.active[j]:
             out = self.wrap(value)
+            if seen:
+                base.join(operands[0], out, of, event.op is DETACH, place)
             self.note_plain(event.op, operands, event.attrs, out)
         else:
             if j in self.program.read_only:

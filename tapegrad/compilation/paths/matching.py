@@ -78,12 +78,12 @@ class Matcher(Leaver):
         self, op: Operation, operands: Sequence[Operand], attrs: Attributes | None, placed: str = ""
     ) -> Handle | None:
         """Return the Tensor of a result that comes next, if the program computes it as Python would."""
-        if self.left or _enabled.get() is not self.mode:
+        if not self.is_followed():
             return None
         k = self._position_of(op)
         if op is POWER or k >= len(self.program.events) or self.program.events.ops[k] is not op:
             return None
-        if not self.program.exact[k] or len(operands) > QUICK or not self.is_handled():
+        if not self.program.exact[k] or len(operands) > QUICK or not (self.counts(k) and self.is_handled()):
             return None
         if not (isinstance(op, Passive) or any(map(self.is_mine, operands))):
             return None
@@ -169,7 +169,7 @@ class Matcher(Leaver):
 
     def applying(self, op: Primitive, operands: Sequence[Operand]) -> None:
         """Let nobody be told that the operands of an op are looked at while it is computed, if rows could."""
-        if self.see_value is None or self.left or _enabled.get() is not self.mode:
+        if self.see_value is None or not self.is_followed():
             return
         if self._is_computed_by_rows(self._position_of(op), op):
             self._operands = {id(x) for x in operands}
@@ -208,11 +208,12 @@ class Matcher(Leaver):
         k = self.position
         while k in self.path.looks and self.program.events.function(k) is not function:
             k += 1
-        if self.program.events.function(k) is function and _enabled.get() is self.mode:
+        if self.program.events.function(k) is function and self.is_followed():
             known = self.path.comparison.known_call(k)
             if (
                 known is not None
                 and not known.writes
+                and self.counts(k, known.events)
                 and known.kwargs.keys() == kwargs.keys()
                 and self.is_handled()
                 and self.path.comparison.are_given(k, known.args, args)
@@ -233,7 +234,7 @@ class Matcher(Leaver):
     def part(self, x: Handle, index: Any) -> Handle | None:
         """Return the Tensor of a part by an index that has been seen to fit, if it is what comes next."""
         k = self._position_of(None)
-        if self.left or _enabled.get() is not self.mode or k >= len(self.program.events):
+        if not self.is_followed() or k >= len(self.program.events) or not self.counts(k):
             return None
         event = self.program.events[k]
         if event.several:
@@ -261,8 +262,8 @@ class Matcher(Leaver):
             return None
         k = self._position_of(op)
         found = None
-        if _enabled.get() is self.mode:
-            found = self.path.comparison.expects(k, op, value, operands, attrs or {}) or self._other(
+        if self.is_followed():
+            found = self._expects(self.path, k, op, value, operands, attrs or {}) or self._other(
                 k, op, value, operands, attrs or {}
             )
         if found and type(value) is np.ndarray:
@@ -291,14 +292,14 @@ class Matcher(Leaver):
             if isinstance(x, Handle):
                 known = matcher_of(x)
                 moving = not is_constant(x) if known is None else known.is_active(x)
-                if moving or dispatch.is_view_of(value, x._v):
+                if (moving and _enabled.get()) or dispatch.is_view_of(value, x._v):
                     return False
         return True
 
     def write(self, x: Handle, index: Any, new: Any, update: bool) -> bool:
         """Let a Tensor be what was written to it, if that comes next and no other view of it is there."""
         k = self._position_of(None)
-        if self.left or _enabled.get() is not self.mode or not self.is_handled():
+        if not self.is_followed() or not self.counts(k) or not self.is_handled():
             return False
         found = self.program.written.get(k)
         if found is None:
@@ -355,10 +356,22 @@ class Matcher(Leaver):
         for path in self.paths:
             if path is self.path or not self._has_begun(path, k):
                 continue
-            if path.comparison.expects(k, op, value, operands, attrs):
+            if self._expects(path, k, op, value, operands, attrs):
                 self._follow(path, k)
                 return True
         return False
+
+    def _expects(
+        self,
+        path: Path,
+        k: int,
+        op: Primitive,
+        value: Operand,
+        operands: Sequence[Operand],
+        attrs: Attributes,
+    ) -> bool:
+        """Whether an event of a path is this one, in the mode in force."""
+        return self.counts(k, path=path) and path.comparison.expects(k, op, value, operands, attrs)
 
     def _has_begun(self, path: Path, k: int) -> bool:
         """Whether the first k events of another path are those of this one, in the same buffers."""

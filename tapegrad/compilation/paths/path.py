@@ -12,7 +12,7 @@ import numpy as np
 from tapegrad.compilation import background
 from tapegrad.compilation.events.equality import is_same
 from tapegrad.compilation.events.events import ARGUMENT, LIVE, OPERAND_KINDS, RESULT, Event, Events, Source
-from tapegrad.compilation.events.passive import Passive
+from tapegrad.compilation.events.passive import DETACH, Passive
 from tapegrad.compilation.explanation import Way
 from tapegrad.compilation.memory.pages import LARGE, is_long, trim
 from tapegrad.compilation.paths.comparison import Comparison
@@ -303,7 +303,9 @@ class Path(Computation):
         places.note_all()
         for x, buffer in zip(arguments, self.program.arguments, strict=False):
             number, code = _number(buffer)
-            words.extend((_noted(alike, numbers, (0, 0, 0, code, 0, 0, 0)), id(x), 0, 0, number))
+            words.extend(
+                (_noted(alike, numbers, (0, 0, 0, code, layout.RECORDED_ON, 0, 0, 0)), id(x), 0, 0, number)
+            )
         codes = {look: _code(x) for look, x in places.looks.items()}
         for k in range(len(program.events)):
             background.pause()
@@ -320,7 +322,7 @@ class Path(Computation):
                 call = self.comparison.call(k)
                 end = max(end, k + called.events if call else 0)
             compared += op > NO_OP or k < end
-            at = _noted(alike, numbers, (op, first, second, code, call, *writes))
+            at = _noted(alike, numbers, (op, first, second, code, program.recorded[k], call, *writes))
             words.extend((at, id(results[stands[k]]), *operands, number))
         words.extend((0,) * layout.EVENT_SIZE)
         self._write_words(len(self.program.events) + 1, words)
@@ -381,13 +383,17 @@ class Path(Computation):
 
 
 def only_looked_at(events: Events) -> set[int]:
-    """Which events have no derivative and are read by no other: a call need not have them."""
+    """Which events have no derivative and are read by no other: a call need not have them.
+
+    But for what is detached: a call that has it leaves a path without it, so it makes a path of its own.
+    """
     found, read = set[int](), set[int]()
     if not any(isinstance(op, Passive) for op in events.ops):
         return found
     for k in range(len(events) - 1, -1, -1):
         background.pause()
-        if isinstance(events.ops[k], Passive) and k not in read:
+        op = events.ops[k]
+        if isinstance(op, Passive) and op is not DETACH and k not in read:
             found.add(k)
         else:
             read.update(x // OPERAND_KINDS for x in events.places(k) if x % OPERAND_KINDS == RESULT)

@@ -33,7 +33,7 @@ def operand_value(source: Source, buffer: Any) -> Any:
 
 def apply_event(event: Event, operands: Sequence[Operand]) -> Tensor:
     """Apply an operation as it was; a shape that an op takes of its result is none of its attributes."""
-    if isinstance(event.op, Passive):
+    if event.unrecorded or isinstance(event.op, Passive):
         return wrap(forward_of(event, [value_of(x) for x in operands]))
     if isinstance(event.op, Elementwise) and event.op.takes is not None:
         return record(event.op, forward_of(event, [value_of(operands[0])]), operands, event.attrs)

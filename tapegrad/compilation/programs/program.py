@@ -26,9 +26,10 @@ from tapegrad.compilation.events.events import (
     Events,
     Source,
     activity,
+    is_active,
     is_number_view,
 )
-from tapegrad.compilation.events.passive import Passive
+from tapegrad.compilation.events.passive import DETACH, Operation, Passive
 from tapegrad.compilation.events.stand_ins import StandIns, from_addresses
 from tapegrad.compilation.events.varying import (
     COMPUTED,
@@ -49,7 +50,7 @@ from tapegrad.compilation.rows.rows import Rows
 from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
 from tapegrad.ops.lapack import Kept
-from tapegrad.ops.primitive import Attributes, Elementwise, Primitive
+from tapegrad.ops.primitive import Attributes, Elementwise
 
 IN_PLACE: Any = object()  # instead of what recording gave, where the buffer of the event has it
 
@@ -77,11 +78,13 @@ def is_view(value: Any, of: np.ndarray) -> bool:
     return not repeated and np.may_share_memory(value, of)
 
 
-def view_of(op: Primitive, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
+def view_of(op: Operation, attrs: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
     """Return what an op of one operand sees of it, where it is a view; an element is one without axes."""
     if op is ELEMENT:
         index = attrs["index"] if isinstance(attrs["index"], tuple) else (attrs["index"],)
         return x[index if any(part is ... for part in index) else (*index, ...)]
+    if op is DETACH:
+        return x.view()
     if isinstance(op, Elementwise) or x.ndim == 0:
         return None
     found = op.forward(x, **attrs)
@@ -168,6 +171,8 @@ class Program:
         What finds the attributes of those of these whose operands tell them, as their rows do.
     active
         Of which events the results depend on the arguments, as far as derivatives go.
+    recorded
+        Of each event whether it counts only while operations are recorded, or are not: see `layout.EITHER`.
     owners
         Of each event the number of that which gave the Tensor of its result: a write's is an earlier one.
     stand_ins
@@ -218,6 +223,7 @@ class Program:
         self._brought.trim()
         self.rows.seal()
         self.active = activity(events)
+        self.recorded = self._modes()
         self._find_owners(None if before is None else before.stand_ins)
         self._find_writes()
         self.warns = any(event.warning for _, event in events.unusual())
@@ -268,7 +274,7 @@ class Program:
         if matrix is not None and id(matrix) in self._passing and is_worth_it(matrix, value, self._ahead):
             self.at_once.add(k)
         operands = [self._operand(source, event, k) for source in event.operands]
-        seen = (event.is_view or event.op is ELEMENT) and varying_of(event.attrs) is None
+        seen = (event.is_view or event.op in (ELEMENT, DETACH)) and varying_of(event.attrs) is None
         view = view_of(event.op, event.attrs, operands[0]) if seen else None
         if event.op is REARRANGE and event.order is None:
             view = windows_of(operands[0], event.attrs, value)
@@ -289,6 +295,13 @@ class Program:
         if view is not target:
             self.values[k] = view
         self._compute(event, k, operands, view if target is None else target, target is None or unused)
+
+    def _modes(self) -> Sequence[int]:
+        found = bytearray(layout.RECORDED_ON if active else layout.EITHER for active in self.active)
+        for k in self.events.unrecorded():
+            if any(is_active(source, self.active) for source in self.events[k].operands):
+                found[k] = layout.RECORDED_OFF
+        return found
 
     def _verified(self, given: list[Any], shared_exact: Sequence[int]) -> Sequence[int]:
         """Of which events the rows give the bits that recording gave for the same operands.

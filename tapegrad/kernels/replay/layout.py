@@ -240,9 +240,9 @@ API = (
     CLAIM_FLAGS_SLOT, CLAIM_FREES_SLOT, CLAIM_THREAD_SLOT, CLAIM_FORKS_SLOT, CLAIM_STATE_SLOT,
     CLAIM_TAPE_SLOT, CLAIM_SEEN_SLOT, FORKS, SWEEPS, SWEEPS_TEXT, RELEASED_TEXT, RELEASE_TEXT,
     PRE_TEXT, POST_TEXT, ACCUMULATED_TEXT, ARRAY_FUNCTION, DICT_TYPE, ATTACHED, EXPOSED_TEXT, SHARED_TEXT,
-    VALUE_OR_SHAPE, ITEM, DETACH, AS_FLOAT, AS_INT, AS_INDEX, ANSWERED,
-) = range(253)  # fmt: skip
-SHARED_WORDS = 254
+    VALUE_OR_SHAPE, ITEM, DETACH, AS_FLOAT, AS_INT, AS_INDEX, ANSWERED, DETACHED,
+) = range(254)  # fmt: skip
+SHARED_WORDS = 255
 UNHANDLED = 1  # no address of an object
 
 # A sheet, what compiled recording knows of an op: USES are three masks; after TWIN comes the reflected
@@ -322,34 +322,37 @@ OPERANDS_LISTED, A_VIEW, A_SHADOW = 3, 4, 8
 FLAT = -1  # instead of the serial of a tape, where there is no history: then the position is its number
 
 # A program at work (`tapegrad.compilation`): MATCHING is the address of its words, or 0: that of the next
-# event that is expected, the mode and NumPy's handling of errors in which it counts. An event: where words
-# are that it shares with events that are alike, the Tensor that stands for its result, of each operand an
-# address: of the Tensor or object that it has to be, where its number goes, as float64 or float32, or as
-# int64 A_WHOLE one of Python's, of the array that takes its elements, or of an index that it has to be equal
-# to; and where the number is that it gives, or the array, once that was looked at; else 0. Those words: the
-# op, 0 at the end, what each operand is, and the code of the number's dtype; where words of a call are that
-# means it, see below, and of the write that it is; and behind a write by a view those of one that changes
-# nothing. For numbers that are looked at MATCHING has the first event of the path, of how many the results
-# are computed, what runs rows, and which, or 0 where Python has to; how many arguments there are, which have
-# rows like those of events in front of the first. For calls of the function from compiled code: the end of
-# the path, the Tensor that it returns then, whether a value was looked at, which errors of numbers are told,
-# NumPy's handling of these when the call begins, and how often it has changed since; Python's filters of
-# warnings then: the list, how many, and the first; and a list that keeps these, and what shows warnings;
-# where a Tensor keeps what refers to it weakly; the handling of errors in which rows that call functions run,
-# if there are such; whether events were passed over that nothing reads; lists of the arrays of results, or 0,
-# and of arguments; what has Python run rows, and what tells whether operations are compared under another
-# handling of errors. At last ops of comparisons.
+# event that is expected, the mode in which it counts and is recorded, and NumPy's handling of errors. An
+# event: where words are that it shares with events that are alike, the Tensor that stands for its result, of
+# each operand an address: of the Tensor or object that it has to be, where its number goes, as float64 or
+# float32, or as int64 A_WHOLE one of Python's, of the array that takes its elements, or of an index that it
+# has to be equal to; and where the number is that it gives, or the array, once that was looked at; else 0.
+# Those words: the op, 0 at the end, what each operand is, the code of the number's dtype, and whether it is
+# RECORDED; where words of a call are that means it, see below, and of the write that it is; and behind a
+# write by a view those of one that changes nothing. For numbers that are looked at MATCHING has the first
+# event of the path, of how many the results are computed, what runs rows, and which, or 0 where Python has
+# to; how many arguments there are, which have rows like those of events in front of the first. For calls of
+# the function from compiled code: the end of the path, the Tensor that it returns then, whether a value was
+# looked at, which errors of numbers are told, NumPy's handling of these when the call begins, and how often
+# it has changed since; Python's filters of warnings then: the list, how many, and the first; and a list that
+# keeps these, and what shows warnings; where a Tensor keeps what refers to it weakly; the handling of errors
+# in which rows that call functions run, if there are such; whether events were passed over that nothing
+# reads; lists of the arrays of results, or 0, and of arguments; what has Python run rows, and what tells
+# whether operations are compared under another handling of errors, and the mode in which nothing is recorded.
+# At last ops of comparisons.
 (
     NEXT_EVENT, MATCHING_MODE, MATCHING_ERRORS, FIRST_EVENT, COMPUTED, RUN_FUNCTION, RUN_WORDS_AT,
     ARGUMENT_COUNT, LAST_EVENT, RESULT_HANDLE, SEEN, ERRORS_REPORTED, ERRORS_AT_FIRST, CHANGES,
     FILTERS, FILTER_COUNT, FIRST_FILTER, TELLING, WEAKLY_HELD_AT, RAISING, MISSED, VALUES_LIST,
-    ARGUMENTS_LIST, COMPUTING, HANDLED, COMPARISONS,
-) = range(26)  # fmt: skip
+    ARGUMENTS_LIST, COMPUTING, HANDLED, MATCHING_OFF, COMPARISONS,
+) = range(27)  # fmt: skip
 MATCHING_WORDS = COMPARISONS + 6
 EVENT_ALIKE, EVENT_HANDLE, EVENT_FIRST, EVENT_SECOND, EVENT_NUMBER, EVENT_SIZE = range(6)
 (
-    ALIKE_OP, ALIKE_FIRST, ALIKE_SECOND, ALIKE_CODE, ALIKE_CALL, ALIKE_WRITE, ALIKE_IN_VAIN, ALIKE_WORDS,
-) = range(8)  # fmt: skip
+    ALIKE_OP, ALIKE_FIRST, ALIKE_SECOND, ALIKE_CODE, ALIKE_RECORDED, ALIKE_CALL, ALIKE_WRITE,
+    ALIKE_IN_VAIN, ALIKE_WORDS,
+) = range(9)  # fmt: skip
+EITHER, RECORDED_ON, RECORDED_OFF = range(3)  # of an event: in which mode it counts
 FEW_ARGUMENTS = 8  # of functions that NumPy answers from compiled code, at most
 LOOK_BACK = 32  # events, among which compiled code looks for that of a Tensor
 # An array takes those that lie as it does; of ELEMENTS those whose axes lie in its order, where the op is

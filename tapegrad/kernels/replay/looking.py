@@ -5,7 +5,13 @@ All else is left to the methods in Python.
 
 from tapegrad.kernels.dialect import call, copy, f32, f64, i64, invoke, obj, shared, stack, u8
 from tapegrad.kernels.replay.layout import *
-from tapegrad.kernels.replay.matching import compute_expected, expected_number, is_followed
+from tapegrad.kernels.replay.matching import (
+    compute_expected,
+    expected_number,
+    is_followed,
+    latest_event,
+    matched_flat,
+)
 from tapegrad.kernels.replay.operands import code_of, in_force, is_deferred, left
 from tapegrad.kernels.replay.unrecorded import without_history
 
@@ -26,7 +32,7 @@ def see_number(x: int, told: int, with_history: int) -> int:
     if mode != g.true and mode != g.false:
         if g.matching == 0:
             return 0
-        if mode != i64(g.matching).matching_mode:
+        if mode != i64(g.matching).matching_mode and mode != i64(g.matching).matching_off:
             return 0
     if with_history == 0 and (obj(x).tape != g.none_at_all or obj(x).extra != g.none_at_all):
         return 0
@@ -124,10 +130,18 @@ def tensor_float(self: int, nothing: int) -> int:
     g, told, args = i64(shared()), stack(2), stack(1)
     if see_number(self, told, 0) != 0:
         kind = i64(told)[1]
-        if obj(self).v != 0 or kind == INTEGER_CODE or kind == BOOLEAN:
+        if obj(self).v != 0 or kind == INTEGER_CODE or kind == BOOLEAN or is_flat(self):
             return new_float(i64(told)[0], kind)
     i64(args)[0] = self
     return by_twin(g.as_float, args, 1)
+
+
+def is_flat(x: int) -> int:
+    """Whether a Tensor that a program at work computes has no derivative."""
+    event = latest_event(x)
+    if event == 0:
+        return 0
+    return i64(i64(event).event_alike).alike_recorded != RECORDED_ON
 
 
 def tensor_int(self: int, nothing: int) -> int:
@@ -185,8 +199,13 @@ def number_expected(module: int, x: int) -> int:
 
 
 def tensor_detach(self: int, nothing: int) -> int:
-    """``detach()``, of a real number that a program at work computes, which is copied."""
+    """``detach()``: what a program at work expects, or of a real number that it computes a copy."""
     g, told, args = i64(shared()), stack(2), stack(1)
+    i64(args)[0] = self
+    if g.matching != 0:
+        out = matched_flat(g.detached, args, 1)
+        if out != UNHANDLED:
+            return out
     if obj(self).v == 0:
         if see_number(self, told, 0) != 0:
             at, kind = i64(told)[0], i64(told)[1]
@@ -196,7 +215,6 @@ def tensor_detach(self: int, nothing: int) -> int:
                     out = without_history(value)
                     invoke(g.decref, value)
                 return out
-    i64(args)[0] = self
     return by_twin(g.detach, args, 1)
 
 

@@ -233,29 +233,38 @@ def pass_events(event: int, count: int, out: int) -> int:
         return 0
     if followed == 0:
         return UNHANDLED
+    for q in range(count):
+        recorded = i64(i64(event + 8 * EVENT_SIZE * q).event_alike).alike_recorded
+        if recorded != EITHER and recorded != followed:
+            return UNHANDLED
     invoke(g.incref, out)
     i64(g.matching).next_event = event + 8 * EVENT_SIZE * count
     return out
 
 
 def is_followed(mode: int) -> int:
-    """Whether the program at work is that of the function that runs in this mode; -1 with an error set."""
-    g, handling = i64(shared()), stack(1)
+    """Which events of the program at work count in this mode, RECORDED_ON or RECORDED_OFF; 0 for none.
+
+    Less than 0 with an error set.
+    """
+    g, handling, recorded = i64(shared()), stack(1), RECORDED_ON
     if call(g.context_get, g.error_mode, 0, handling) & 0xFFFFFFFF:
         return -1
     if i64(handling)[0] != 0:
         invoke(g.decref, i64(handling)[0])
     m = i64(g.matching)
-    if mode != m.matching_mode:
+    if mode == m.matching_off:
+        recorded = RECORDED_OFF
+    elif mode != m.matching_mode:
         return 0
     if i64(handling)[0] != m.matching_errors:
-        return is_handled()
+        return recorded * is_handled()
     filters, first = stack(3), g.matching + 8 * FILTERS
     note_filters(filters)
     for k in range(3):
         if i64(filters)[k] != i64(first)[k]:
             return 0
-    return 1
+    return recorded
 
 
 def is_handled() -> int:
