@@ -7,7 +7,7 @@ from unittest import TestCase
 import numba
 import numpy as np
 import pytest
-from numba.core import event
+from numba.core import event, types
 from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.registry import cpu_target
 
@@ -200,3 +200,42 @@ def test_a_process_of_the_benchmark_that_crashes_is_told_of(tmp_path):
     code = "import os, signal\nprint('written', flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)"
     with pytest.raises(RuntimeError, match=r"(?s)ended with -11.*written.*Segmentation fault"):
         Processes(tmp_path, 0).seconds(code)
+
+
+@pytest.mark.quick
+def test_what_all_programs_call_is_compiled_once(monkeypatch):
+    """Tapes and sweeps are called; but for Numba's functions, which may be cached, they are linked in."""
+    gradient, libraries = tg.func.grad(tg.njit(lambda x: x * x * x)), []
+    build = CPUCodeLibrary._optimize_final_module
+    monkeypatch.setattr(
+        CPUCodeLibrary, "_optimize_final_module", lambda self: (build(self), libraries.append(self))
+    )
+    assert gradient(2.0) == 12.0
+
+    @numba.njit
+    def both(f, x):
+        return f(x) + gradient(x)
+
+    assert both(gradient, 2.0) == 24.0
+    kinds = {}
+    for one in libraries:
+        found = kinds.setdefault(type(one) is JITCodeLibrary, set())
+        found.update(f.name.split("B")[0] for f in one._final_module.functions if not f.is_declaration)
+    for name in ("acquire", "release", "prepare", "sweep"):
+        assert [any(name in f for f in kinds[complete]) for complete in (False, True)] == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore:First-class function type feature is experimental")
+def test_derivatives_are_first_class_functions():
+    """Their code for that is emitted where it is asked for: of Python, and of code that Numba compiles."""
+    square, cube = (tg.func.grad(tg.njit(f)) for f in (lambda x: x * x, lambda x: x * x * x))
+    assert square(1.0) == 2.0 and cube(1.0) == 3.0
+    kind = types.FunctionType(types.float64(types.float64))
+    by_address = numba.njit((kind, types.float64))(lambda f, x: f(x))
+
+    @numba.njit
+    def both(x):
+        return by_address(square, x) + by_address(cube, x)
+
+    assert both(2.0) == 16.0
+    assert by_address(square._compiled, 3.0) == 6.0

@@ -130,6 +130,11 @@ class BorrowingLower(Lower):
         if name not in self._borrowed:
             super().delvar(name)
 
+    def create_cfunc_wrapper(self) -> None:
+        """Offer what functions that take functions call, which hardly any derivative is given to."""
+        create, form = self.context.create_cfunc_wrapper, (self.fndesc, self.env, self.call_helper)
+        self.library.offer(self.fndesc.llvm_cfunc_wrapper_name, lambda library: create(library, *form))
+
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class Borrowing(NativeLowering):

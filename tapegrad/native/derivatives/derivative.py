@@ -338,6 +338,7 @@ class Derivative:
         announce(compiled, self.__name__, of.cached)
         _compile_once(compiled, of, runs)
         if of.cached:
+            compiled.py_func._tapegrad_kept = True
             compiled._cache = Stored(of.primal, *self._tapegrad_made_of[:2])
 
     @property

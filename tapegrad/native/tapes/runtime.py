@@ -6,6 +6,7 @@ import functools
 from types import ModuleType
 
 from tapegrad.kernels import cache
+from tapegrad.kernels.libraries import set_apart
 from tapegrad.native.emission import symbols as _symbols  # noqa: F401  (before anything compiles)
 from tapegrad.native.emission.algebra import Spec, components
 
@@ -198,7 +199,9 @@ def digest() -> str:
 @functools.cache
 def tapes() -> ModuleType:
     """Return `acquire`, `reset`, `release` and `prepare`, compiled."""
-    return cache.load("tapes", TAPES.format(digest=digest()))
+    module = cache.load("tapes", TAPES.format(digest=digest()))
+    set_apart(module.acquire, module.release, module.prepare)
+    return module
 
 
 @functools.cache
@@ -211,4 +214,6 @@ def entrance() -> ModuleType:
 def sweeps(spec: Spec, seeds: int = 1) -> ModuleType:
     """Return `sweep` and `pull` for numbers of this kind, compiled; for several seeds at once where asked."""
     text = SWEEP.format(spec=spec, seeds=seeds, digest=digest(), components=components(spec))
-    return cache.load("native_sweep", text)
+    module = cache.load("native_sweep", text)
+    set_apart(module.sweep)
+    return module

@@ -78,6 +78,7 @@ def twin_of(primal: Compiled, spec: Spec, entry: bool = False) -> Compiled:
             announce(found, f"the recording form of {source.__name__}", kept)
             if kept:
                 tapes(), sweeps(spec)  # what is stored may call them, and names their modules
+                function._tapegrad_kept = True
                 found._cache = Stored(primal, "twin", spec)
         found = known.setdefault((spec, entry), found)
     return found
@@ -132,7 +133,7 @@ class OnceCompiler(CompilerBase):
         return [_lowered_by(DefaultPassBuilder.define_nopython_pipeline(self.state), Borrowing)]
 
     def _compile_core(self) -> Any:
-        with waiting():
+        with waiting(getattr(self.state.func_id.func, "_tapegrad_kept", False)):
             while True:
                 try:
                     return super()._compile_core()
