@@ -52,7 +52,8 @@ NO_SIZE = {
     "progress.py": {"INTERVAL", "LONG"},  # seconds
     "batch.py": {"TASKS"},  # chunks, on both sides of which tests/test_batch.py looks
     # ways, operations and bytes of programs, which tests/compilation/test_compile.py crosses
-    "compilation/events/learner.py": {"TRACE_MOST", "TRACE_BYTES", "SUMMED"},  # MOST_EVENTS, MOST_BYTES
+    # MOST_EVENTS, MOST_BYTES, and bytes of arrays of which none is kept, by compilation/test_memory.py
+    "compilation/events/learner.py": {"TRACE_LEAST", "TRACE_MOST", "TRACE_BYTES", "SUMMED"},
     "compilation/programs/copies.py": {"SUMMED"},  # bytes, which test_copies.py crosses, as matching.py does
     "compilation/replay/comparing.py": {"SUMMED"},  # and test_replay.py
     "compilation/paths/learning.py": {"MOST_PATHS", "HUGE"},  # by test_memory.py
@@ -71,7 +72,7 @@ NO_SIZE = {
     "compilation/paths/comparison.py": {"LIVE"},
     "compilation/events/events.py": {"LIVE"},
     "compilation/events/equality.py": {"LIVE"},
-    "compilation/programs/program.py": {"LIVE"},
+    "compilation/programs/program.py": {"PACKED", "LIVE"},
     "compilation/programs/row_forms.py": {"PAGESIZE"},  # by compilation/test_memory.py
     "compilation/programs/elementwise.py": {"OUT"},
     "compilation/programs/in_place.py": {"LIVE", "LEAST", "FEWER"},  # bytes, by compilation/test_in_place.py

@@ -12,7 +12,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.autograd import at_once
-from tapegrad.compilation.events import learner
+from tapegrad.compilation.events import learner, traces
 from tapegrad.compilation.events.events import (
     ARGUMENT,
     FIXED,
@@ -690,3 +690,30 @@ def test_a_long_program_has_a_buffer_for_each_array_that_a_call_brings(monkeypat
         (value, gradient), (wanted, expected) = compiled.value_and_grad(x, *given), recorded(x, *given)
         assert value == wanted
         np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+
+
+def test_of_a_long_call_no_arrays_are_kept(monkeypatch):
+    """They are found anew where the bits of rows are compared, and are those of recording."""
+    monkeypatch.setattr(memory, "MOST_STEPS", 0)
+    listed, events = [], traces.Trace.events
+
+    def watched(trace, *args):
+        listed.extend(trace.listing.value(k) for k in range(len(trace.listing)))
+        return events(trace, *args)
+
+    def f(x):
+        y = x
+        for _ in range(30):
+            y = np.sin(y) * x + 0.1 * y**-1.5
+        return np.sum(y)
+
+    monkeypatch.setattr(traces.Trace, "events", watched)
+    compiled, recorded = tg.compile(f, wait=True), tg.func.value_and_grad(f)
+    for k in range(6):
+        x = np.array([0.5, 1.5, 2.5]) + 0.1 * k
+        (value, gradient), (known, expected) = compiled.value_and_grad(x), recorded(x)
+        assert np.asarray(value).tobytes() == np.asarray(known).tobytes()
+        np.testing.assert_allclose(gradient, expected, rtol=1e-14)
+    arrays = [x for x in listed if np.ndim(x)]
+    assert len(arrays) > 100 and not any(map(any, (x.strides for x in arrays)))
+    assert "way" in compiled.explain()

@@ -347,7 +347,7 @@ class Events(Sequence[Event]):
     def is_plain(self, k: int) -> bool:
         """Whether an operation has no attributes, and there is but how it was called to say of it besides."""
         more = self._more[k]
-        return not self.attrs[k] and (more is NO_MORE or (more[0], *more[2:]) == PLAIN)
+        return not self.attrs[k] and (more is NO_MORE or (more[0], *more[3:]) == PLAIN)
 
     def call(self, k: int) -> Called | None:
         """How an operation was called."""
@@ -385,16 +385,30 @@ class Events(Sequence[Event]):
         for source in event.operands:
             known = source.kind < LIVE
             self.add_operand(OPERAND_KINDS * source.value + source.kind if known else self.bring(source))
-        self.add(event.op, event.attrs, event.value)
+        self.add(event.op, event.attrs, event.value, event.known, event.is_view)
         self._note_more(len(self) - 1, event)
 
-    def add(self, op: Any, attrs: Attributes, value: Any) -> None:
+    def add(self, op: Any, attrs: Attributes, value: Any, known: bool = True, is_view: bool = False) -> None:
         """Add an operation of which there is no more to say, behind its operands."""
         self._starts.append(len(self._operands))
         self.ops.append(op)
         self.attrs.append(attrs)
-        self.values.append(value)
-        self._more.append(NO_MORE)
+        if known:
+            self.values.append(value)
+        elif is_view:
+            self.values.keep(value)
+        else:
+            self.values.await_like(value)
+        self._more.append(NO_MORE if known else NOT_KNOWN)
+
+    def know(self, k: int) -> bool:
+        """Know that what an operation gives is there; whether that was known."""
+        more = self._more[k]
+        if more is NOT_KNOWN:
+            self._more[k] = NO_MORE
+        elif not more[2]:
+            self._share_more(k, (*more[:2], True, *more[3:]))
+        return bool(more[2])
 
     def bring(self, source: Source) -> int:
         """The place of an operand that is neither argument nor result."""
@@ -410,13 +424,17 @@ class Events(Sequence[Event]):
         self._note_more(k, event)
 
     def _note_more(self, k: int, event: Event) -> None:
-        """Keep what there is to say besides, once for all of which it is alike."""
+        """Keep what there is to say besides."""
         more, call = event[4:], event.call
         if call is not None:
             more = more[0], call.replaced(lambda x: self._taken(k, call.events, x)), *more[2:]
-        elif more == NO_MORE:
-            self._more[k] = NO_MORE
+        elif more in (NO_MORE, NOT_KNOWN):
+            self._more[k] = NO_MORE if event.known else NOT_KNOWN
             return
+        self._share_more(k, more)
+
+    def _share_more(self, k: int, more: tuple[Any, ...]) -> None:
+        """Keep this of an operation, once for all of which it is alike."""
         key = _key_of(more)
         self._more[k] = more if key is None else self._alike.setdefault(key, more)
 
@@ -472,7 +490,8 @@ def _key_of(x: Any) -> Any:
 
 
 NO_MORE = Event(None, (), NO_ATTRIBUTES, None, False)[4:]
-PLAIN = NO_MORE[0], *NO_MORE[2:]  # but for the call
+NOT_KNOWN = (*NO_MORE[:2], False, *NO_MORE[3:])
+PLAIN = NO_MORE[0], *NO_MORE[3:]  # but for the call, and whether it is known what it gave
 OPERAND_KINDS = 3  # of operands, of which all but arguments and results are one here
 
 

@@ -96,10 +96,11 @@ class Learner:
         self._parts = 0  # how often a function of NumPy's was more than its operations
         self._given_at = -1  # where an operation is listed whose value is not what its op gives
         words = np.zeros(layout.TRACE_WORDS, np.int64)
+        words[layout.TRACE_LARGE] = words[layout.TRACE_LEAST] = KEPT
         self.listing = Listing(words)
         words[layout.TRACE_BYTES], words[layout.TRACE_MOST] = MOST_BYTES, MOST_EVENTS - known
         words[layout.TRACE_BROUGHT] = id(self._brought)
-        words[layout.TRACE_SHADOWED], words[layout.TRACE_FLAT] = KEPT, id(self._compared)
+        words[layout.TRACE_FLAT] = id(self._compared)
         words[layout.TRACE_COMPARISONS :] = COMPARED
         self._words, self.tracing = words.data, abi.address(words)
 
@@ -483,8 +484,10 @@ class Learner:
         self, op: Any, operands: Sequence[Any], attrs: Attributes | None, out: Handle, history: History
     ) -> None:
         words, value = self._words, out._v
-        shadowed = value.nbytes >= KEPT and value.flags.c_contiguous and self._given_at != len(self.listing)
-        words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if shadowed else value.nbytes
+        shadowed = type(value) is np.ndarray and value.nbytes >= words[layout.TRACE_LEAST]
+        shadowed = shadowed and value.flags.carray and self._given_at != len(self.listing)
+        large = shadowed and value.nbytes >= KEPT
+        words[layout.TRACE_BYTES] -= value.nbytes // layout.SHADOWED if large else value.nbytes
         if len(self.listing) >= words[layout.TRACE_MOST]:
             words[layout.TRACE_BYTES] = -1
         if self.reason:

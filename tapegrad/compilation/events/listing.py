@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.compilation.events.events import NO_ATTRIBUTES, History
-from tapegrad.compilation.memory.pages import give_back, zeros
+from tapegrad.compilation.memory.pages import give_back, is_long, zeros
 from tapegrad.kernels import abi
 from tapegrad.kernels.replay.layout import (
     A_SHADOW,
@@ -24,6 +24,7 @@ from tapegrad.kernels.replay.layout import (
     LISTED_VALUE,
     OPERANDS_LISTED,
     TRACE_GROW,
+    TRACE_LEAST,
     TRACE_NUMBERS,
     TRACE_OBJECTS,
     TRACE_ROOM,
@@ -140,11 +141,13 @@ class Listing:
 
 
 def _grow(words: np.ndarray, held: list[np.ndarray]) -> None:
-    """Have room for twice as many operations."""
+    """Have room for twice as many operations; of very many no values are kept."""
     known = held[0]
     held[0] = zeros((max(2 * len(known), FEW), LISTED_NUMBERS), np.dtype(np.int64))
     held[0][: len(known)] = known
     words[TRACE_NUMBERS], words[TRACE_ROOM] = abi.address(held[0]), len(held[0])
+    if is_long(len(held[0])):
+        words[TRACE_LEAST] = 1
 
 
 def listed(objects: Sequence[Any], numbers: Sequence[int]) -> Listed:

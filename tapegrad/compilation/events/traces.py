@@ -40,6 +40,7 @@ from tapegrad.compilation.memory import pages as memory
 from tapegrad.core.dispatch import COPIED
 from tapegrad.core.functions import OF_VALUES
 from tapegrad.kernels.replay.layout import (
+    A_SHADOW,
     LISTED_HOW,
     LISTED_OP,
     LISTED_OPERANDS,
@@ -157,7 +158,7 @@ class Trace(NamedTuple):
 
 def _add_plain(events: Events, objects: Sequence[Any], words: Sequence[int], known: _Found) -> bool:
     """Add an operation of which there is nothing more to say, that compiled code has listed; else False."""
-    count = words[LISTED_HOW]
+    count, is_shadow = words[LISTED_HOW] & ~A_SHADOW, words[LISTED_HOW] & A_SHADOW != 0
     if not 0 < count <= OPERANDS_LISTED:
         return False
     op, value, first, second = objects
@@ -167,7 +168,8 @@ def _add_plain(events: Events, objects: Sequence[Any], words: Sequence[int], kno
         if place == NOWHERE:
             raise Unlearnable(OUTSIDE.format(q, op.name))
         events.add_operand(place)
-    events.add(op, NO_ATTRIBUTES if count > 1 else second or NO_ATTRIBUTES, value)
+    attrs = NO_ATTRIBUTES if count > 1 else second or NO_ATTRIBUTES
+    events.add(op, attrs, known.like(value) if is_shadow else value, not is_shadow)
     return True
 
 

@@ -43,6 +43,10 @@ class Values(list[Any]):
         self.append(x)
         return x
 
+    def await_like(self, x: Any) -> None:
+        """Have this at the next number, or room for another one like it."""
+        self.append(x)
+
     def beside(self, x: np.ndarray) -> np.ndarray:
         """A buffer at the next number, with this in it: of a double beside those of the doubles before."""
         if x.ndim or x.dtype.char != "d":
@@ -121,6 +125,7 @@ class Packed:
         self._free, self._end = 0, 0  # from which place on there is room, and up to which
         self._shift = 0  # where the latest sheet begins in a line
         self._latest: tuple[int, Any] = -1, None  # the array that was asked for
+        self._awaited: tuple[Any, int, int, int] = GONE, 0, 0, 0  # what is; its form, alignment and bytes
 
     def __len__(self) -> int:
         return len(self._words)
@@ -181,6 +186,18 @@ class Packed:
             self._find_room(k, x)
             _, sheet, at = self._place(self._words[k])
             sheet.memory[at : at + x.nbytes] = x.tobytes()
+
+    def await_like(self, x: Any) -> None:
+        """As of `Values`."""
+        like, form, alignment, size = self._awaited
+        if x is like:
+            self._words.append(form | self._next_place(alignment, size))
+            return
+        k = len(self._words)
+        self.keep(x)
+        if type(x) is np.ndarray and is_packable(x):
+            self._find_room(k, x)
+            self._awaited = x, self._words[k] >> PLACE_BITS << PLACE_BITS, x.dtype.alignment, x.nbytes
 
     def keep(self, x: Any) -> Any:
         """As of `Values`."""
@@ -278,7 +295,7 @@ class Packed:
             if n not in used:
                 self._numbers.pop(id(sheet), None)
                 self._sheets[n] = None
-        self._end = 0
+        self._end, self._awaited = 0, (GONE, 0, 0, 0)
 
     def give_back(self) -> None:
         """As of `Values`."""
@@ -286,10 +303,14 @@ class Packed:
             give_back(np.frombuffer(sheet.memory, np.uint8))
 
     def _find_room(self, k: int, like: np.ndarray) -> None:
-        """Let number k be at the next place where such an array is aligned, in as few lines as can be."""
-        dtype, size = like.dtype, like.nbytes
-        step, at = dtype.alignment, self._free
-        at += -at % step
+        """Let number k be at the next place for such an array."""
+        place = self._next_place(like.dtype.alignment, like.nbytes)
+        self._put(k, (like.shape, like.dtype), place)
+
+    def _next_place(self, alignment: int, size: int) -> int:
+        """The next place of so many bytes that are aligned, in as few lines as can be."""
+        at = self._free
+        at += -at % alignment
         within = (self._shift + at) % LINE
         if within + size > size + -size % LINE:
             at += LINE - within
@@ -299,7 +320,7 @@ class Packed:
             self._end = at + SHEET
             at += -self._shift % LINE
         self._free = at + size
-        self._put(k, (like.shape, dtype), at)
+        return at
 
     def _place(self, word: int) -> tuple[Form, Sheet, int]:
         """The form, sheet and place there that a word tells."""

@@ -41,14 +41,15 @@ from tapegrad.compilation.events.varying import (
     varying_of,
 )
 from tapegrad.compilation.memory.pages import KEPT, have_same_bytes
+from tapegrad.compilation.memory.values import PACKED
 from tapegrad.compilation.programs.copies import Copies
 from tapegrad.compilation.programs.in_place import is_worth_it, matrix_of
 from tapegrad.compilation.programs.row_forms import RowForms, is_placed
-from tapegrad.compilation.rows.computing import BROADCAST, GETITEM, compute, number_of
+from tapegrad.compilation.rows.computing import BROADCAST, GETITEM, compute, forward_of
 from tapegrad.compilation.rows.releases import Releases, forget_steps
 from tapegrad.compilation.rows.rows import Rows
-from tapegrad.core.dispatch import apply
 from tapegrad.kernels.replay import layout
+from tapegrad.ops import forward
 from tapegrad.ops.lapack import Kept
 from tapegrad.ops.primitive import Attributes, Elementwise
 
@@ -243,7 +244,7 @@ class Program:
             ours = k >= self.shared and learned and is_placed(events, k)
             if ours and forms is not None and events.is_plain(k) and forms.add(k):
                 self.views.append(False)
-                given.append(IN_PLACE)
+                given.append(IN_PLACE if events.know(k) else None)
                 forget_steps(self.rows)
                 continue
             event, first, bringing = events[k], len(self.rows), len(self._brought)
@@ -255,7 +256,8 @@ class Program:
                 self._add(event, k, k in unused, ours)
             if learned:
                 is_there = ours and not self.views[k] and event.op is not BROADCAST
-                given.append(IN_PLACE if is_there else np.asarray(event.value) if event.known else None)
+                value = IN_PLACE if is_there else np.asarray(event.value)
+                given.append(value if event.known else None)
             self._ahead += 0 if self.views[k] else self.values[k].nbytes
             if k in self.at_once:
                 self._ahead = 0
@@ -324,24 +326,37 @@ class Program:
                     releases.give_back_after(k)
                     background.pause()
                     continue
-                event = self.events[k]
+                op = self.events.ops[k]
                 y = x.copy() if y is IN_PLACE else y
-                shared_as_given = k < self.shared and not shared_exact[k] and event.op is not POWER
+                shared_as_given = k < self.shared and not shared_exact[k] and op is not POWER
                 if shared_as_given or k in self.at_once:
                     target = self.target(k)
                     if y is None and k in self.at_once:
-                        y = _recorded(event, [self.copies.value_of(x) for x in self.live(k)])
+                        y = self._recorded(k, [self.copies.value_of(x) for x in self.live(k)])
                     if target is not None and y is not None:
                         target[...] = y
                     exact.append(False)
                     continue
                 self.rows.run(k, k + 1)
-                exact.append(_is_same_bits(x, _recorded(event, self.live(k)) if y is None else y))
+                exact.append(_is_same_bits(x, self._recorded(k, self.live(k)) if y is None else y))
                 releases.give_back_after(k)
                 background.pause()
         releases.end()
         self.rows.state[layout.ERRORS_MET] = 0
         return exact
+
+    def _recorded(self, k: int, operands: list[np.ndarray]) -> np.ndarray:
+        """What recording gives for these operands of an event."""
+        op = self.events.ops[k]
+        given = [x[()] if type(x) is np.ndarray and not x.ndim else x for x in operands]
+        if isinstance(op, Elementwise) and op is not POWER and op.takes is None and self.values[k].ndim:
+            return np.asarray(forward.value(op, given, self.attrs[k]))
+        event = self.events[k]
+        if isinstance(op, Passive):
+            return np.asarray(op.forward(*given, **event.attrs))
+        if op is POWER and event.operands[1].kind == LIVE and type(event.operands[1].value) is float:
+            given[1] = given[1].item()  # NumPy has ways of its own for some
+        return np.asarray(forward_of(event, given))
 
     def _find_owners(self, begun: StandIns | None) -> None:
         """Find what gave the Tensors of results, and which of these stand for several."""
@@ -394,8 +409,8 @@ class Program:
 
     def live(self, k: int) -> list[Any]:
         """Return buffers of an event's operands: those of numbers and arrays take what a call brings."""
-        of_kind = self.arguments, self.values, self._brought
-        return [of_kind[place % OPERAND_KINDS][place // OPERAND_KINDS] for place in self.events.places(k)]
+        of_kind, kinds = (self.arguments, self.values, self._brought), OPERAND_KINDS
+        return [of_kind[place % kinds][place // kinds] for place in self.events.places(k)]
 
     def target(self, k: int) -> np.ndarray | None:
         """Return what takes the value of an event; nothing for views."""
@@ -540,14 +555,6 @@ def _is_same_bits(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether two arrays have the same elements, which may be none that are equal to themselves."""
     if x.shape != y.shape or x.dtype != y.dtype:
         return False
-    if not x.size or not (x.flags.c_contiguous and y.flags.c_contiguous):
+    if x.nbytes <= PACKED or not (x.flags.c_contiguous and y.flags.c_contiguous):
         return x.tobytes() == y.tobytes()
     return have_same_bytes(x, y)
-
-
-def _recorded(event: Event, operands: list[np.ndarray]) -> np.ndarray:
-    """What recording gives for these operands."""
-    given = [number_of(x) if isinstance(x, np.ndarray) else x for x in operands]
-    if isinstance(event.op, Passive):
-        return np.asarray(event.op.forward(*given, **event.attrs))
-    return np.asarray(apply(event.op, given, event.attrs)._v)

@@ -196,8 +196,8 @@ REFERENCES = _references(Events([Event(None, (), {}, np.empty(1), False)]), 0)  
 
 def is_placed(events: Events, k: int) -> bool:
     """Whether the value of an event is an array that nobody else has, so that it can be a buffer."""
-    if not events.is_known(k) or events.values.is_packed(k):
-        return events.is_known(k)
+    if events.values.is_packed(k) or not events.is_known(k):
+        return events.values.is_packed(k)
     x = events.values[k]
     if isinstance(x, NUMBERS):
         events.values[k] = np.array(x)

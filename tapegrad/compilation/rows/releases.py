@@ -33,8 +33,6 @@ def forget_steps(rows: Rows, are_all: bool = False, pools: Iterable[np.ndarray] 
 
     def is_small(step: Step) -> bool:
         background.pause()
-        if not (step.reads or step.writes):
-            return True
         memories = {}
         for x in (*step.reads, *step.writes):
             array = x.array if type(x) is Block else x

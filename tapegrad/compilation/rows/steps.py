@@ -48,6 +48,10 @@ class Steps(Sequence[Step]):
             return self._latest[k - begin]
         return self._kept.get(k) or FORGOTTEN[self._kinds[k]]
 
+    def latest(self, begin: int) -> Sequence[Step]:
+        """Return those from one on, before which all are forgotten."""
+        return self._latest[begin - len(self._kinds) :]
+
     def append(self, step: Step) -> None:
         """Add a step."""
         self._latest.append(step)
@@ -64,12 +68,12 @@ class Steps(Sequence[Step]):
         return found
 
     def forget(self, is_forgotten: Callable[[Step], bool]) -> None:
-        """Forget those of the steps, up to the latest, that are said to be."""
+        """Forget those of the steps, up to the latest, that are said to be, or have no arrays."""
         begin = len(self._kinds)
         self._kept |= {
             k: step
             for k, step in enumerate(self._latest, begin)
-            if step.kind not in FORGOTTEN or not is_forgotten(step)
+            if step.kind not in FORGOTTEN or ((step.reads or step.writes) and not is_forgotten(step))
         }
         self._kinds += bytes(step.kind for step in self._latest)
         self._latest.clear()

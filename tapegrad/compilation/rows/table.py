@@ -23,7 +23,7 @@ LONG = 8192  # elements of all rows: Python's lock is released for them
 WAITING = "words", "starts", "table"  # attributes of rows that are not there while words wait
 CALLS = layout.BY_CALL, layout.BY_PYTHON  # kinds of rows that call Python
 ALONE = layout.BY_TOTAL, layout.BY_REDUCTION, layout.BY_PRODUCT, layout.BY_SUMS, layout.BY_ROWS
-STOPS = *CALLS, *ALONE  # all without a group
+STOPS = frozenset((*CALLS, *ALONE))  # all without a group
 
 
 class Block:
@@ -214,10 +214,10 @@ class Table:
         sums, grouped, extent = self._sums, False, 0
         if self.grouped_count:
             grouped, extent = self._grouped(self.grouped_count - 1)
-        for k in range(self.grouped_count, len(self)):
-            step, before = self.steps[k], (grouped, extent)
-            key = self._forms[self.words[self.starts[k]]].key
-            grouped, extent = step.kind not in STOPS, key[layout.FORM_EXTENT]
+        forms, words, starts = self._forms, self.words, self.starts
+        for k, step in enumerate(self.steps.latest(self.grouped_count), self.grouped_count):
+            before = grouped, extent
+            grouped, extent = step.kind not in STOPS, forms[words[starts[k]]].key[layout.FORM_EXTENT]
             self._work += step.extent or sum(x.size for x in step.writes if not isinstance(x, Block))
             out = step.writes[0] if step.extent > 1 and step.writes else None
             summed = abi.address(out) if isinstance(out, np.ndarray) and out.ndim == 0 else None

@@ -122,7 +122,7 @@ def listing_alone(mode: int, value: int, items: int, n: int, attrs: int) -> int:
         return 0
     if (n == 2 and attrs != g.none_at_all) or is_deferred(value):
         return 0
-    return words * (bytes_of(value) < i64(words)[TRACE_SHADOWED])
+    return words * (bytes_of(value) < i64(words)[TRACE_LARGE])
 
 
 def is_view_of(value: int, x: int) -> int:

@@ -302,13 +302,14 @@ EVENT_WORDS, EVENT_ROOM, NO_SHAPE = 7, 7 + 2 * 64, 255
 
 # Where operations are listed that a program is to be made of: the address of a list of objects, how many
 # bytes of results it may hold yet, operations at most, a list for the places of operands that are arrays,
-# from how many bytes on a value is a shadow, a list for Tensors without a history and their numbers; where
-# numbers are, for how many operations there is room, what makes more of it; ops of comparisons. A shadow
-# weighs a part of the size of its result, by SHADOWED, as a program has the pages while they are needed.
+# from how many bytes on a result is large, a list for Tensors without a history and their numbers; where
+# numbers are, for how many operations there is room, what makes more of it; from how many bytes on a value is
+# a shadow; ops of comparisons. A large result of which there is a shadow weighs a part of its size, by
+# SHADOWED, as a program has the pages while they are needed.
 (
-    TRACE_OBJECTS, TRACE_BYTES, TRACE_MOST, TRACE_BROUGHT, TRACE_SHADOWED, TRACE_FLAT, TRACE_NUMBERS,
-    TRACE_ROOM, TRACE_GROW, TRACE_COMPARISONS,
-) = range(10)  # fmt: skip
+    TRACE_OBJECTS, TRACE_BYTES, TRACE_MOST, TRACE_BROUGHT, TRACE_LARGE, TRACE_FLAT, TRACE_NUMBERS,
+    TRACE_ROOM, TRACE_GROW, TRACE_LEAST, TRACE_COMPARISONS,
+) = range(11)  # fmt: skip
 TRACE_WORDS, SHADOWED = TRACE_COMPARISONS + 6, 32
 # Objects of an operation: the op, the value, operands without a history, or their values. Where there is one
 # operand, attributes or None come last; where Python has listed the operation a list of the operands, and

@@ -70,13 +70,12 @@ def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: in
         if latest[LISTED_RESULT] == out and latest[LISTED_RESULT + 2] == call(g.long_as, obj(out).at):
             return 0  # by Python, which has recorded it
     value, how, args = obj(out).v, 1 + (b != 0) + A_VIEW * (view != 0), stack(1)
-    held = bytes_of(value)
-    large = held >= w[TRACE_SHADOWED] and obj(value).flags & C_CONTIGUOUS != 0
-    if large:
+    held, shadowed = bytes_of(value), is_shadowed(words, value)
+    if shadowed and held >= w[TRACE_LARGE]:
         held = held // SHADOWED
     if is_too_much(words, held):
         return 0
-    if large:
+    if shadowed:
         i64(args)[0] = value
         value, how = call(g.vectorcall, g.shadow, args, 1, 0), how + A_SHADOW
         if value == 0:
@@ -101,6 +100,14 @@ def trace(words: int, sheet: int, a: int, b: int, out: int, attrs: int, view: in
             attrs = g.none_at_all
         failed = failed | call(g.append, objects, attrs)
     return failed & 0xFFFFFFFF
+
+
+def is_shadowed(words: int, value: int) -> int:
+    """Whether a shadow is listed instead of a value: it is found anew from what the operation is of."""
+    plainly = C_CONTIGUOUS | WRITEABLE
+    if obj(value).type != i64(shared()).ndarray_type or bytes_of(value) < i64(words)[TRACE_LEAST]:
+        return 0
+    return obj(value).flags & plainly == plainly
 
 
 def is_too_much(words: int, held: int) -> int:
