@@ -9,16 +9,9 @@ import numpy as np
 
 from tapegrad.core.base import as_array, shape_of, value_of
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import (
-    call_compared,
-    contains_tensor,
-    expect_flat,
-    is_compared,
-    note_flat,
-    tensors_in,
-    with_metadata,
-)
+from tapegrad.core.dispatch import contains_tensor, tensors_in, with_metadata
 from tapegrad.core.functions import BY_SHAPES
+from tapegrad.core.notes import call_compared, expect_flat, is_compared, note_flat
 from tapegrad.errors import BorderError, ShapeError
 from tapegrad.numpy_api.building import full as filled
 from tapegrad.numpy_api.building import full_like as filled_like

@@ -39,16 +39,7 @@ from tapegrad.core.base import (
 )
 from tapegrad.core.callers import asking, way_out
 from tapegrad.core.conversion import copy
-from tapegrad.core.dispatch import (
-    as_tape_value,
-    comparing,
-    contains_tensor,
-    enabled,
-    note_escape,
-    origin,
-    timed,
-    with_metadata,
-)
+from tapegrad.core.dispatch import as_tape_value, contains_tensor, enabled, origin, timed, with_metadata
 from tapegrad.core.expected import expected, matcher_of
 from tapegrad.core.functions import FUNCTIONS, UFUNCS, detached
 from tapegrad.core.grad_mode import is_grad_enabled, is_inference_mode_enabled
@@ -57,6 +48,7 @@ from tapegrad.core.indices import getitem
 from tapegrad.core.inplace import update_in_place, write
 from tapegrad.core.lending import lend
 from tapegrad.core.nodes import Node, RemovableHandle
+from tapegrad.core.notes import comparing, note_escape
 from tapegrad.core.operators import FAST, OPERANDS, REFLECTED, power
 from tapegrad.core.sparse import is_sparse, sparse_times, times_sparse
 from tapegrad.core.storage import STALE

@@ -21,10 +21,10 @@ from tapegrad.core.base import (
     ndim_of,
 )
 from tapegrad.core.conversion import copy
-from tapegrad.core.dispatch import note_escape
 from tapegrad.core.functions import FUNCTIONS, Function
 from tapegrad.core.indices import getitem, plain_index
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import note_escape
 from tapegrad.errors import UnsupportedOpError
 
 NOT_GIVEN = np._NoValue

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.base import Operand, as_array, is_array, is_still, like_of, requires_grad, value_of
-from tapegrad.core.dispatch import apply, expect, is_followed, record, timed, wrap_without_history
+from tapegrad.core.dispatch import apply, expect, record, timed, wrap_without_history
+from tapegrad.core.notes import is_followed
 from tapegrad.errors import DTypeError
 from tapegrad.kernels import abi
 from tapegrad.ops import REGISTRY

@@ -9,7 +9,6 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tapegrad.config import guard_setting
-from tapegrad.core import expected as programs
 from tapegrad.core.base import (
     H,
     Handle,
@@ -27,8 +26,9 @@ from tapegrad.core.base import (
     value_of,
     wrap,
 )
-from tapegrad.core.expected import Expected, Matcher, expected
+from tapegrad.core.expected import Expected, expected
 from tapegrad.core.grad_mode import Mode, Packing, _enabled, in_force
+from tapegrad.core.notes import comparing
 from tapegrad.core.storage import DUAL, OPEN, STALE
 from tapegrad.errors import BorderError, DTypeError, GradientError, ShapeError, UnsupportedOpError
 from tapegrad.kernels import abi
@@ -502,104 +502,6 @@ def with_metadata(out: H, operands: Sequence[Operand], apart: bool = False, made
         if mode.forward is not None:
             mode.forward.note(out, operands, apart or not mode.recording)
     return out
-
-
-def note_flat(
-    out: H, function: Callable[..., Any], operands: Sequence[Operand], options: Attributes | None = None
-) -> H:
-    """Note what a function without a derivative has made of operands; returns it."""
-    mode = enabled()
-    if type(mode) is Mode and mode.forward is not None:
-        mode.forward.flat(out, functools.partial(function, **options) if options else function, operands)
-    elif type(mode) is Mode and mode.matcher is not None and mode.pair is not None:
-        mode.matcher.note_flat(function, operands, options or {}, out)
-    return out
-
-
-def expect_flat(
-    function: Callable[..., Any], operands: Sequence[Operand], options: Attributes | None = None
-) -> Handle | None:
-    """The Tensor of what a function without a derivative gives, if a program at work expects it."""
-    mode = enabled()
-    if type(mode) is Mode and mode.matcher is not None:
-        return mode.matcher.expect_flat(function, operands, options or {})
-    return None
-
-
-def call_compared(
-    function: Callable[..., Any], how: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """Return what a function gives, by what computes it unless a program at work expects this call."""
-    known = programs.match_call(function, args, kwargs)
-    if known is not None:
-        return known
-    matcher = in_force("matcher")
-    return how(*args, **kwargs) if matcher is None else matcher.call(function, how, args, kwargs)
-
-
-def comparing() -> Matcher | None:
-    """Return the program that learns operations here, or compares them."""
-    mode = enabled()
-    return mode.matcher if type(mode) is Mode and mode.pair is not None else None
-
-
-def is_compared() -> bool:
-    """Whether a program learns operations here, or compares them: so a function better looks at no values."""
-    return comparing() is not None
-
-
-def note_parts() -> None:
-    """Let a program that learns operations know that a function of NumPy's is more than these.
-
-    It warns, looks at values, or has another handling of errors of numbers. So its calls are not compared
-    as a whole.
-    """
-    matcher = in_force("matcher")
-    if matcher is not None:
-        matcher.note_parts()
-
-
-def note_several(x: Handle) -> None:
-    """Note on a view that one call made it and others, of which one is not to be written to alone."""
-    extra(x).several = True
-    matcher = in_force("matcher")
-    if matcher is not None:
-        matcher.note_several(x)
-
-
-def note_order(x: Handle, order: Callable[..., Any]) -> None:
-    """Note on elements just taken at places that a function of the values tells, which one that is."""
-    matcher = in_force("matcher")
-    if matcher is not None:
-        matcher.note_order(x, order)
-
-
-def note_warning(x: Handle, words: str) -> None:
-    """Note on what has just been computed in which words the operation warns of invalid values."""
-    matcher = in_force("matcher")
-    if matcher is not None:
-        matcher.note_warning(x, words)
-
-
-def note_value() -> None:
-    """Let a program that learns operations know that the value of the next one is not what its op gives."""
-    matcher = in_force("matcher")
-    if matcher is not None:
-        matcher.note_value()
-
-
-def is_followed(x: Operand) -> bool:
-    """Whether this is a Tensor without a derivative that a program at work computes, or learns to."""
-    mode = enabled()
-    return type(mode) is Mode and mode.matcher is not None and mode.matcher.is_flat(x)
-
-
-def note_escape(*tensors: Handle) -> None:
-    """Note, in the forward or backward of a Function, that values leave Tensors."""
-    mode = enabled()
-    if type(mode) is Mode and mode.forward is not None:
-        for x in tensors:
-            mode.forward.take(x)
 
 
 def tensors_in(x: Any) -> list[Any]:

@@ -19,15 +19,9 @@ from tapegrad.core.base import (
     seen_by,
     value_of,
 )
-from tapegrad.core.dispatch import (
-    comparing,
-    contains_tensor,
-    is_view_of,
-    join_number,
-    record,
-    wrap_without_history,
-)
+from tapegrad.core.dispatch import contains_tensor, is_view_of, join_number, record, wrap_without_history
 from tapegrad.core.expected import expected, matcher_of
+from tapegrad.core.notes import comparing
 from tapegrad.errors import BorderError
 from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE

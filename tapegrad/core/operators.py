@@ -33,16 +33,13 @@ from tapegrad.core.dispatch import (
     as_tape_value,
     describe_mismatch,
     enabled,
-    expect_flat,
-    is_compared,
     misfit,
-    note_flat,
-    note_warning,
     position_of_leaf,
     sequence,
     with_metadata,
 )
 from tapegrad.core.functions import UFUNCS, implements
+from tapegrad.core.notes import expect_flat, is_compared, note_flat, note_warning
 from tapegrad.core.storage import OPEN, STALE
 from tapegrad.errors import ShapeError
 from tapegrad.kernels.replay import layout

@@ -17,9 +17,10 @@ from numba.core.dispatcher import Dispatcher
 
 from tapegrad.config import guard_setting
 from tapegrad.core.base import Handle, has_tangent, nbytes_of, needs_derivative, strip_tangents, value_of
-from tapegrad.core.dispatch import note_escape, tensors_in, timed, with_metadata
+from tapegrad.core.dispatch import tensors_in, timed, with_metadata
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import note_escape
 from tapegrad.errors import DTypeError, GradientError
 from tapegrad.kernels import abi
 from tapegrad.kernels.words import Address

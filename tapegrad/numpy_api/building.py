@@ -25,8 +25,9 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype, copy
-from tapegrad.core.dispatch import call_compared, expect, is_externally_writable, is_view_of, timed
+from tapegrad.core.dispatch import expect, is_externally_writable, is_view_of, timed
 from tapegrad.core.functions import implements
+from tapegrad.core.notes import call_compared
 from tapegrad.errors import AxisError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import flip
 from tapegrad.numpy_api.rearranging import REARRANGE, gathered, numbers_of, places_of, rearranged, rearranges

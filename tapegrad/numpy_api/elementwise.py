@@ -8,9 +8,10 @@ import numpy as np
 
 from tapegrad.core.base import like_of, requires_grad, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import as_tape_value, expect_flat, is_compared, note_flat, note_parts, note_value
+from tapegrad.core.dispatch import as_tape_value
 from tapegrad.core.functions import UFUNCS, implements
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import expect_flat, is_compared, note_flat, note_parts, note_value
 from tapegrad.core.operators import FAST, constant_of, operand
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.tables import into, plainly, tensor_of

@@ -16,9 +16,10 @@ from tapegrad.core.base import (
     ndim_of,
     value_of,
 )
-from tapegrad.core.dispatch import is_followed, operand, sequence
+from tapegrad.core.dispatch import operand, sequence
 from tapegrad.core.functions import implements
 from tapegrad.core.indices import getitem, plain_index
+from tapegrad.core.notes import is_followed
 from tapegrad.numpy_api.shapes import ravel
 from tapegrad.numpy_api.tables import axes_of, axis_of, into, plainly, tensor_of
 from tapegrad.ops import REGISTRY

@@ -14,9 +14,9 @@ import numpy as np
 
 from tapegrad.core.base import DType, like_of, ndim_of, needs_derivative, shape_of, undisturbed, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared
 from tapegrad.core.functions import implements, of_values
 from tapegrad.core.indices import getitem
+from tapegrad.core.notes import is_compared
 from tapegrad.core.operators import constant_of, matmul
 from tapegrad.core.saved_values import save_arrays
 from tapegrad.errors import ShapeError, UnsupportedOpError

@@ -10,8 +10,8 @@ import numpy as np
 
 from tapegrad.core.base import Axis, decide, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared
 from tapegrad.core.functions import implements
+from tapegrad.core.notes import is_compared
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.indexing import where
 from tapegrad.numpy_api.linalg import inv, matrices, recorded, svdvals

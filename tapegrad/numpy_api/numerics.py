@@ -12,8 +12,8 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, Shape, like_of, ndim_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.core.functions import of_values
+from tapegrad.core.notes import is_compared, note_parts
 from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.rearranging import in_order

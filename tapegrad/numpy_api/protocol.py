@@ -11,9 +11,9 @@ import numpy as np
 from tapegrad.core.array_methods import complete
 from tapegrad.core.base import like_of
 from tapegrad.core.callers import asking, way_out
-from tapegrad.core.dispatch import is_compared
 from tapegrad.core.functions import FUNCTIONS, PLAIN, UFUNCS, implements
 from tapegrad.core.grad_mode import Mode, _enabled
+from tapegrad.core.notes import is_compared
 from tapegrad.core.operators import FLAT
 from tapegrad.errors import UnsupportedOpError
 from tapegrad.numpy_api.tables import answer, any_grad, any_needs_derivative, into, plain, plainly

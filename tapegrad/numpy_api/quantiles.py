@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Axis, DType, like_of, ndim_of, requires_grad, shape_of, value_of
-from tapegrad.core.dispatch import is_compared, note_parts
+from tapegrad.core.notes import is_compared, note_parts
 from tapegrad.core.operators import constant_value
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.rearranging import in_order, rearranged

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import add_saved_bytes, shape_of, value_of
-from tapegrad.core.dispatch import expect, note_order
+from tapegrad.core.dispatch import expect
 from tapegrad.core.functions import FUNCTIONS
+from tapegrad.core.notes import note_order
 from tapegrad.errors import is_from_signal
 from tapegrad.numpy_api.shapes import concatenate, reshape
 from tapegrad.numpy_api.tables import composed, tensor_of

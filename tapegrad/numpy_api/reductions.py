@@ -10,9 +10,9 @@ import numpy as np
 
 from tapegrad.core.base import Axis, DType, Handle, NotGiven, like_of, requires_grad, shape_of, value_of
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared, note_parts
 from tapegrad.core.expected import Expected, expected
 from tapegrad.core.functions import FUNCTIONS, implements
+from tapegrad.core.notes import is_compared, note_parts
 from tapegrad.errors import DTypeError
 from tapegrad.numpy_api.indexing import where as choose
 from tapegrad.numpy_api.shapes import laid

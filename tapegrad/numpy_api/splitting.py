@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import like_of
-from tapegrad.core.dispatch import note_several
 from tapegrad.core.functions import implements
+from tapegrad.core.notes import note_several
 from tapegrad.errors import ShapeError
 from tapegrad.numpy_api.tables import axis_of, plain
 from tapegrad.tensor import TensorOrArray

@@ -21,7 +21,7 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import is_compared, note_parts
+from tapegrad.core.notes import is_compared, note_parts
 from tapegrad.core.operators import constant_of, constant_value
 from tapegrad.errors import DTypeError, ShapeError
 from tapegrad.numpy_api.contractions import conjugate

@@ -21,20 +21,11 @@ from tapegrad.core.base import (
     shape_of,
     value_of,
 )
-from tapegrad.core.dispatch import (
-    NESTED,
-    as_tape_value,
-    contains_tensor,
-    expect_flat,
-    note_escape,
-    note_flat,
-    sequence,
-    tensors_in,
-    with_metadata,
-)
+from tapegrad.core.dispatch import NESTED, as_tape_value, contains_tensor, sequence, tensors_in, with_metadata
 from tapegrad.core.functions import ANSWERED, BY_SHAPES, FUNCTIONS, PLAIN
 from tapegrad.core.grad_mode import in_force
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import expect_flat, note_escape, note_flat
 from tapegrad.errors import AxisError, ShapeError, TapeError, UnsupportedOpError
 from tapegrad.tensor import Operand, Tensor, TensorOrArray, is_tensor, wrap_without_history
 

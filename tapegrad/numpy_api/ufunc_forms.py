@@ -25,10 +25,11 @@ from tapegrad.core.base import (
     value_of,
 )
 from tapegrad.core.conversion import astype
-from tapegrad.core.dispatch import note_escape, sequence, tensors_in, with_metadata
+from tapegrad.core.dispatch import sequence, tensors_in, with_metadata
 from tapegrad.core.functions import UFUNCS
 from tapegrad.core.indices import getitem, plain_index
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import note_escape
 from tapegrad.core.operators import FLAT, operand
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError, UnsupportedOpError
 from tapegrad.numpy_api.indexing import where

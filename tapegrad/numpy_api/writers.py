@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.base import Casting, Handle, ndim_of, needs_derivative, shape_of, value_of
-from tapegrad.core.dispatch import note_escape, tensors_in
+from tapegrad.core.dispatch import tensors_in
 from tapegrad.core.functions import implements
 from tapegrad.core.indices import Flat, Part, elements, getitem, plain_index
 from tapegrad.core.inplace import write
+from tapegrad.core.notes import note_escape
 from tapegrad.errors import AxisError, BorderError, DTypeError, ShapeError
 from tapegrad.numpy_api.shapes import broadcast_to, reshape
 from tapegrad.numpy_api.tables import plain, tensor_of

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.array_methods import ArrayMethods
-from tapegrad.core.dispatch import call_compared
 from tapegrad.core.functions import ANSWERED, BY_SHAPES
 from tapegrad.core.grad_mode import _enabled
+from tapegrad.core.notes import call_compared
 from tapegrad.ops import REGISTRY
 from tapegrad.tensor import Tensor
 
