@@ -243,6 +243,7 @@ def learned(call: Call, wanted: Wanted, learner: Learner) -> tuple[Any, Any]:
             _enabled.set(before)
     finally:
         _enabled.set(before)  # an interrupt may have come as the other was about to be called
+        mode.separate()
     learner.end(found)
     call.look_outside(found)
     return _given(call, found, wanted)

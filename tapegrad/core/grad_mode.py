@@ -116,6 +116,11 @@ class Mode:
             mode.matcher, mode.pair, mode.plain = matcher, pair, mode.recording
         return pair[True]
 
+    def separate(self) -> None:
+        """Leave the pair, whose modes own each other and what they compare with."""
+        for mode in self.pair or ():
+            mode.pair = None
+
 
 _enabled: ContextVar[bool | Mode] = ContextVar("tapegrad_grad_enabled", default=True)
 _record = partial(_enabled.set, True)

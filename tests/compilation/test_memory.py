@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import weakref
 from mmap import PAGESIZE
 
 import numpy as np
@@ -302,6 +303,35 @@ def test_calls_are_recorded_where_rows_would_keep_much_until_there_is_a_plan(is_
         np.testing.assert_allclose(compiled.grad(x), tg.func.grad(chain)(x), rtol=1e-12)
     assert planning.plan is not None
     assert planning.plan is path.computed_by
+
+
+def test_what_a_call_is_learned_by_is_freed_without_collection(monkeypatch):
+    """It has all values of the call."""
+    monkeypatch.setenv("TAPEGRAD_COMPILE", "wait")
+    made, before = [], learner.Learner.mode
+
+    def mode(self):
+        made.append(weakref.ref(self))
+        return before(self)
+
+    monkeypatch.setattr(learner.Learner, "mode", mode)
+
+    @tg.compile
+    def f(x, n):
+        with tg.no_grad():
+            scale = np.sum(x)
+        for _ in range(n):
+            x = np.sin(x) * scale
+        return np.sum(x)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for n in (1, 1, 1, 4, 4, 4):
+            f.grad(np.ones(3), n)
+        assert made and not any(one() for one in made)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("most", [1, 7, 8, 1 << 14])  # the function has eight rows, more in reverse

@@ -143,9 +143,9 @@ class Event(NamedTuple):
 
     Is it not `known` what it gave, as that is large, `value` has but the shape and dtype. A write (its
     call's function is `WRITE`) gives its result to the Tensor of an earlier one, that of the number `writes`.
-    A view may be one of `several` that one call made. What was computed while nothing
-    was recorded is `unrecorded`. Places of elements may be told by a function of the
-    operand, their `order`. Of an invalid value the operation warns in the words `warning`, if there are some.
+    A view may be one of `several` that one call made. What was computed while nothing was recorded is
+    `unrecorded`. Places of elements may be told by a function of the operand, their `order`. Of an invalid
+    value the operation warns in the words `warning`, if there are some.
     """
 
     op: Any  # a Primitive, or Passive
