@@ -27,7 +27,9 @@ from tapegrad.ops import REGISTRY
 from tapegrad.tape.tape import LARGE
 
 ndarray = np.ndarray
-TAKE, GETITEM, ELEMENT = REGISTRY["take"], REGISTRY["getitem"], REGISTRY["element"]
+TAKE = REGISTRY["take"]
+GETITEM = REGISTRY["getitem"]
+ELEMENT = REGISTRY["element"]
 INTEGER = np.dtype(np.int64)
 BASIC = int, np.integer, slice, type(None), type(Ellipsis)
 PLAIN = {int, type(None), type(Ellipsis), np.ndarray}

@@ -14,11 +14,14 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.compilation import background
-from tapegrad.compilation.events import learner
+from tapegrad.compilation.events import learner, listing
+from tapegrad.compilation.events.events import History
+from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.paths import learning
 from tapegrad.compilation.paths import path as paths
 from tapegrad.core.expected import expected
 from tapegrad.kernels import abi
+from tapegrad.kernels.replay import layout
 from tests.tiers import every
 
 from .hostile import FUNCTIONS
@@ -457,6 +460,30 @@ def test_threads_in_the_mode_of_a_call(n):
         np.testing.assert_allclose(gradient, expectation, rtol=1e-12, atol=1e-14)
 
 
+def test_what_another_thread_lists_while_there_is_made_room_for_more(monkeypatch):
+    rooms, words = [], np.zeros(layout.TRACE_WORDS, np.int64)
+
+    def add(k):
+        history = History(k, k, k)
+        known.add(k, history, k, [history], None, False, False)
+
+    def zeros(*args):
+        rooms.append(args)
+        if len(rooms) == 2:  # beside the first operation for which there is no room
+            for k in range(3):
+                add(1000 + k)
+        return memory.zeros(*args)
+
+    monkeypatch.setattr(listing, "zeros", zeros)
+    known = listing.Listing(words)
+    for k in range(listing.FEW + 2):
+        add(k)
+    assert len(rooms) == 3 and len(known) == listing.FEW + 5
+    for k in range(len(known)):
+        assert known.history(k) == History(known.op(k), known.op(k), known.op(k))
+    assert words[layout.TRACE_NUMBERS] == abi.address(known.serials().base)  # and not freed
+
+
 @pytest.mark.parametrize("write", ["v = y[1:]; y[0] = 1.0; y = y * v[0]", "x += 1.0", "y[1:] = y[:-1]"])
 def test_some_writes_give_no_way(write):
     """To what a view sees that lives, and to an argument."""
@@ -660,6 +687,7 @@ FORK = """
 import os, threading, time
 import numpy as np, tapegrad as tg
 from tapegrad.compilation import background
+from tapegrad.compilation.memory import pages as memory
 from tapegrad.compilation.paths import learning
 real, reached = learning.Program, threading.Event()
 def program(*args, **names):

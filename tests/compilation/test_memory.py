@@ -36,6 +36,7 @@ from tapegrad.compilation.plans.planning import Planning
 from tapegrad.compilation.rows import releases
 from tapegrad.compilation.rows.computing import MOST_BESIDE
 from tapegrad.compilation.rows.steps import FORGOTTEN, NOTHING
+from tapegrad.compilation.rows.table import Block
 from tapegrad.kernels import abi, state
 from tapegrad.kernels.replay.layout import HELD_BYTES, SHADOWED
 
@@ -303,6 +304,17 @@ def test_calls_are_recorded_where_rows_would_keep_much_until_there_is_a_plan(is_
         np.testing.assert_allclose(compiled.grad(x), tg.func.grad(chain)(x), rtol=1e-12)
     assert planning.plan is not None
     assert planning.plan is path.computed_by
+
+
+def test_no_row_writes_behind_a_block_of_an_empty_array():
+    """The cotangent of such an array may be a number, which is written there."""
+    compiled = tg.compile(lambda x: np.sum(x * x) + np.sum(x * 2.0), wait=True)
+    for _ in range(4):
+        assert compiled.value_and_grad(np.ones((2, 0)))[0] == 0.0
+    (kind,) = compiled._kinds.values()
+    numbers = [step for step in kind.matcher.paths[0].reverse.rows.steps if step.extent == 1]
+    written = [x.array for step in numbers for x in step.writes if isinstance(x, Block)]
+    assert written and all(x.size == 0 and x.base.nbytes >= x.itemsize for x in written)
 
 
 def test_what_a_call_is_learned_by_is_freed_without_collection(monkeypatch):

@@ -496,11 +496,11 @@ class Learner:
         for x in operands:
             recorded = isinstance(x, Handle) and x._tape is not None
             given.append(record_of(x) if recorded else self._flat[id(x)] if self.is_flat(x) else value_of(x))
-        if not all(type(x) is History for x in given):
-            self._brought.append(self.listing.place())
         view = len(operands) == 1 and is_view_of(value, value_of(operands[0]))
         value = shadow(value) if shadowed else value
-        self.listing.add(op, history, value, given, attrs, view, shadowed)
+        place = self.listing.add(op, history, value, given, attrs, view, shadowed)
+        if not all(type(x) is History for x in given):
+            self._brought.append(place)
 
     def end(self, found: Any) -> None:
         """Know what the function has returned, if it may be a result of these operations."""

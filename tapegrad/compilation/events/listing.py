@@ -94,15 +94,18 @@ class Listing:
     def add(
         self, op: Any, history: History, value: Any, operands: list[Any], attrs: Attributes | None,
         is_view: bool, is_shadow: bool,
-    ) -> None:  # fmt: skip
-        """List an operation."""
-        k = len(self)
-        if k == len(self._numbers[0]):
+    ) -> int:  # fmt: skip
+        """List an operation, beside what other threads may; return the place of its operands."""
+        self._objects += (op, value, operands, attrs or NO_ATTRIBUTES)
+        k = len(self) - 1
+        while self._objects[LISTED_OBJECTS * k + LISTED_FIRST] is not operands:
+            k -= 1
+        while k >= len(self._numbers[0]):
             self._grow()
         numbers = self._numbers[0][k]
         numbers[LISTED_HOW] = A_VIEW * is_view + A_SHADOW * is_shadow
         numbers[LISTED_RESULT : LISTED_RESULT + 3] = history
-        self._objects += (op, value, operands, attrs or NO_ATTRIBUTES)
+        return LISTED_OBJECTS * k + LISTED_FIRST
 
     def keep(self, place: int, kept: Callable[[Any, int, int, int], Any]) -> None:
         """Let operands at a place be what a function makes of them, or what tells one.
@@ -119,10 +122,6 @@ class Listing:
             if type(found) is History:
                 numbers[at : at + 3], found = found, None
         self._objects[place] = found
-
-    def place(self) -> int:
-        """Where the operands of an operation are to be that Python lists next."""
-        return len(self._objects) + LISTED_FIRST
 
     def taken(self) -> Iterator[tuple[list[Any], list[int]]]:
         """Give objects and numbers of the operations in order, and let go of each."""
@@ -143,11 +142,11 @@ class Listing:
 def _grow(words: np.ndarray, held: list[np.ndarray]) -> None:
     """Have room for twice as many operations; of very many no values are kept."""
     known = held[0]
-    held[0] = zeros((max(2 * len(known), FEW), LISTED_NUMBERS), np.dtype(np.int64))
-    held[0][: len(known)] = known
-    words[TRACE_NUMBERS], words[TRACE_ROOM] = abi.address(held[0]), len(held[0])
-    if is_long(len(held[0])):
-        words[TRACE_LEAST] = 1
+    larger = zeros((max(2 * len(known), FEW), LISTED_NUMBERS), np.dtype(np.int64))
+    larger[: len(known)] = known
+    at, room, least = abi.address(larger), len(larger), 1 if is_long(len(larger)) else words[TRACE_LEAST]
+    if held[0] is known:  # else another thread has made room; without calls none comes in between
+        held[0], words[TRACE_NUMBERS], words[TRACE_ROOM], words[TRACE_LEAST] = larger, at, room, least
 
 
 def listed(objects: Sequence[Any], numbers: Sequence[int]) -> Listed:

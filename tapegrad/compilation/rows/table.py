@@ -32,7 +32,8 @@ class Block:
     def __init__(
         self, dtype: np.dtype, extent: int, made: Callable[[tuple[int], np.dtype], np.ndarray] = np.zeros
     ) -> None:
-        self.array = made((min(extent, BLOCK),), dtype)
+        # Of an empty array a row may have a number there.
+        self.array = made((min(extent, BLOCK),), dtype) if extent else made((1,), dtype)[:0]
 
 
 class Form(NamedTuple):

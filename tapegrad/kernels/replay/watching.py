@@ -123,11 +123,12 @@ def room_of_listed(words: int) -> int:
     """Where the numbers of the operation are that comes next, if it is not too much; 0 with an error set."""
     g, w = i64(shared()), i64(words)
     count = obj(w[TRACE_OBJECTS]).size // LISTED_OBJECTS
-    if count >= w[TRACE_ROOM] and count < w[TRACE_MOST]:
+    while count >= w[TRACE_ROOM] and count < w[TRACE_MOST]:
         out = call(g.vectorcall, w[TRACE_GROW], 0, 0, 0)
         if out == 0:
             return 0
         invoke(g.decref, out)
+        count = obj(w[TRACE_OBJECTS]).size // LISTED_OBJECTS  # another thread may have listed operations
     return w[TRACE_NUMBERS] + 8 * LISTED_NUMBERS * count
 
 
