@@ -37,9 +37,9 @@ def test_summaries(row):
     theirs = getattr(scipy.stats, name)(A, **given)
     np.testing.assert_allclose(f(*inputs).detach().numpy(), theirs, rtol=1e-14, atol=1e-15)
     np.testing.assert_array_equal(f(*arrays), theirs)
-    single = f(*(tg.tensor(x.astype(np.float32), requires_grad=True) for x in arrays))
     given = {key: x.astype(np.float32) if x is W else x for key, x in given.items()}
-    assert single.dtype == getattr(scipy.stats, name)(A.astype(np.float32), **given).dtype
+    single = f(*(tg.tensor(x.astype(np.float32), requires_grad=True) for x in arrays))
+    assert single.dtype == np.float32  # SciPy's own is double for some of them, in some versions
     assert gradcheck(f, inputs, check_forward_ad=True)
     assert gradgradcheck(f, inputs, fast_mode=True)
 
