@@ -54,12 +54,6 @@ class _Axis:
         """Return the values of these, or their derivatives of some order."""
         return self._there(x, nu)
 
-    def combined(self, c: TensorOrArray, x: TensorOrArray, nu: int = 0) -> TensorOrArray:
-        """Return sums of the splines at places, with coefficients along the first axis of an array."""
-        weights = self.values(x, nu)
-        weights = np.reshape(weights, (*np.shape(weights), *(1,) * (np.ndim(c) - 1)))
-        return np.sum(c[self.nonzero(x)] * weights, axis=np.ndim(x))
-
 
 def _combined(
     c: TensorOrArray, axes: Sequence[_Axis], x: Sequence[TensorOrArray], nu: Sequence[int]
@@ -289,8 +283,8 @@ class RectBivariateSpline(Guarded):
         if not grid:
             return _combined(self._c, self._axes, np.broadcast_arrays(x, y), (dx, dy))
         x, y = np.reshape(x, (-1,)), np.reshape(y, (-1,))
-        rows = self._axes[0].combined(self._c, x, dx)
-        return np.transpose(self._axes[1].combined(np.transpose(rows), y, dy))
+        rows = _combined(self._c, self._axes[:1], [x], [dx])
+        return np.transpose(_combined(np.transpose(rows), self._axes[1:], [y], [dy]))
 
     def ev(self, xi: Operand, yi: Operand, dx: int = 0, dy: int = 0) -> TensorOrArray:
         """Evaluate it at pairs, as SciPy's."""

@@ -52,6 +52,12 @@ class _Segments(NamedTuple):
         return made
 
 
+def _window_of(window: Any, size: int) -> np.ndarray:
+    """The numbers of a window, which may be given by its name."""
+    named = isinstance(window, (str, tuple))
+    return _scipy.get_window(window, size) if named else np.asarray(value_of(window))
+
+
 def _segments(
     window: Any,
     nperseg: int | None,
@@ -63,9 +69,7 @@ def _segments(
 ) -> _Segments:
     if callable(trend):
         raise ValueError("detrend is a function; give 'constant', 'linear' or False")
-    if isinstance(window, (str, tuple)):
-        window = _scipy.get_window(window, min(256 if nperseg is None else int(nperseg), n))
-    window = np.asarray(value_of(window))
+    window = _window_of(window, min(256 if nperseg is None else int(nperseg), n))
     if window.ndim != 1 or len(window) > n or (nperseg is not None and len(window) != min(nperseg, n)):
         raise ShapeError(
             f"a window of shape {window.shape} does not fit nperseg={nperseg} and a signal of {n} numbers"
@@ -315,9 +319,7 @@ def istft(
     size = whole if nperseg is None else int(nperseg)
     length = nfft if nfft is not None else size if input_onesided and size == whole + 1 else whole
     step = size - (size // 2 if noverlap is None else int(noverlap))
-    window = (
-        _scipy.get_window(window, size) if isinstance(window, (str, tuple)) else np.asarray(value_of(window))
-    )
+    window = _window_of(window, size)
     parts = (fft.irfft if input_onesided else fft.ifft)(z, length)[..., :size] * window
     inner = slice(size // 2, -(size // 2)) if boundary else slice(None)
     weight = _overlapped(np.broadcast_to(window**2, np.shape(parts)[-2:]), step)
