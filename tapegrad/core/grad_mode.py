@@ -109,12 +109,12 @@ class Mode:
         return self.recording
 
     @classmethod
-    def of_matcher(cls, matcher: Matcher) -> Mode:
-        """Return a mode in which operations are recorded and compared, paired with one without recording."""
+    def pair_of(cls, matcher: Matcher) -> tuple[Mode, Mode]:
+        """Return two modes in which operations are compared: by whether they are recorded."""
         pair = cls(False), cls(True)
         for mode in pair:
             mode.matcher, mode.pair, mode.plain = matcher, pair, mode.recording
-        return pair[True]
+        return pair
 
     def separate(self) -> None:
         """Leave the pair, whose modes own each other and what they compare with."""

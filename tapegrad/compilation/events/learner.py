@@ -119,7 +119,7 @@ class Learner:
 
     def mode(self) -> Mode:
         """Return a mode in which operations are listed."""
-        mode = Mode.of_matcher(cast(Any, self))
+        mode = Mode.pair_of(cast(Any, self))[True]
         mode.tracing = self.tracing
         return mode
 

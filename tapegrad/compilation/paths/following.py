@@ -88,11 +88,11 @@ class Follower:
         self.see_value: Callable[[Callable[..., Any], Sequence[Any], Any], None] | None = None
         self.learner: Learner | None = None
         expected.add(self._mark)
-        self.mode = Mode.of_matcher(self._mark.matcher)
-        self.recording = Mode.of_matcher(self._mark.matcher)  # that of a call that has left
+        self._modes = Mode.pair_of(self._mark.matcher)
+        self._modes_left = Mode.pair_of(self._mark.matcher)  # those of a call that has left
+        self.mode, self.recording = self._modes[True], self._modes_left[True]
         state = np.zeros(layout.MATCHING_WORDS, np.int64)
         self.telling: list[Any] = [None, None]
-        self._modes: tuple[Any, Any] = self.mode.pair  # type: ignore[assignment]
         state[layout.MATCHING_OFF], state[layout.MATCHING_MODE] = map(id, self._modes)
         state[layout.TELLING] = id(self.telling)
         state[layout.WEAKLY_HELD_AT] = Tensor.__weakrefoffset__

@@ -82,7 +82,7 @@ class Leaver(Follower):
             error_mode.reset(handling)
         if before in self._modes:
             recorded = bool(before)
-            _enabled.set(recorded if self.learner is None else self.recording.pair[recorded])  # type: ignore[index]
+            _enabled.set(recorded if self.learner is None else self._modes_left[recorded])
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
